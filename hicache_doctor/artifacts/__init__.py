@@ -1,0 +1,1 @@
+"""File formats: sniffing, peeling wrappers, one reader a format, each yielding typed evidence rows."""

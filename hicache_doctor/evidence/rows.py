@@ -1,0 +1,236 @@
+"""Typed evidence rows: what readers yield and the store keeps.
+
+Plain slotted dataclasses (they flow by the million); one a table, fields in column order. Every row that comes from a
+file carries where it came from: ``artifact`` (the display path, members of an archive after ``!``), ``line`` (1-based)
+and ``line_end``, or ``record`` (0-based) for what has no lines. ``rank`` is the label that the user knows, such as
+``PP1 TP0``, or ``rank 12`` when only the number is known; None when unknown. ``ts`` is seconds since the epoch (UTC as
+far as the artefact says), None when unknown.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields
+from typing import Any, ClassVar
+
+
+@dataclass(slots=True)
+class Artifact:
+    """One file that was looked at; ``read`` is ``all``, ``part`` or ``none``."""
+
+    table: ClassVar[str] = "artifact"
+    id: str
+    path: str
+    kind: str
+    bytes: int
+    digest: str | None
+    reader: str | None
+    read: str
+    note: str
+    lines: int | None = None
+
+
+@dataclass(slots=True)
+class Rank:
+    """One scheduler process; ``id`` is its label."""
+
+    table: ClassVar[str] = "rank"
+    id: str
+    host: str | None = None
+    pid: int | None = None
+    dp: int | None = None
+    pp: int | None = None
+    cp: int | None = None
+    moe_dp: int | None = None
+    tp: int | None = None
+    ep: int | None = None
+    number: int | None = None
+    artifact: str | None = None
+    expected: bool = False
+
+
+@dataclass(slots=True)
+class Setting:
+    """One known fact of the configuration; ``value`` is text (``True``, ``None``, ``2``, ``mooncake``)."""
+
+    table: ClassVar[str] = "setting"
+    key: str
+    value: str
+    source: str
+    artifact: str
+    line: int | None
+    rank: str | None = None
+    quote: str | None = None
+
+
+@dataclass(slots=True)
+class LogRecord:
+    """A log record that matters; ``kind`` is an id of the vocabulary, ``fields`` its named groups."""
+
+    table: ClassVar[str] = "log"
+    artifact: str
+    line: int
+    line_end: int
+    offset: int
+    ts: float | None
+    rank: str | None
+    kind: str
+    fields: dict[str, Any]
+    text: str
+    life: int = 0
+    pid: int | None = None
+
+
+@dataclass(slots=True)
+class Batch:
+    """One ``Prefill batch`` or (sampled) ``Decode batch`` line; counts are tokens or requests."""
+
+    table: ClassVar[str] = "batch"
+    artifact: str
+    line: int
+    offset: int
+    ts: float | None
+    rank: str | None
+    kind: str
+    new_seq: int | None
+    new_token: int | None
+    cached_token: int | None
+    usage: float | None
+    running: int | None
+    queue: int | None
+    life: int = 0
+
+
+@dataclass(slots=True)
+class ExceptionRow:
+    """A raised error; ``role`` is ``first``, ``victim`` or ``unknown``; ``stack`` names its frames."""
+
+    table: ClassVar[str] = "exception"
+    artifact: str
+    line: int
+    line_end: int
+    offset: int
+    ts: float | None
+    rank: str | None
+    type: str
+    message: str
+    stack: str | None
+    proof: str
+    life: int = 0
+    pid: int | None = None
+    role: str = "unknown"
+    thread: str | None = None
+    prefixed: bool = False
+
+
+@dataclass(slots=True)
+class Stack:
+    """One thread's stack; ``source`` is traceback, pyspy, faulthandler, summary, flight_recorder or core.
+
+    ``main`` marks the main thread, ``dump`` counts dumps of the same process over time (0 first).
+    """
+
+    table: ClassVar[str] = "stack"
+    id: str
+    artifact: str
+    line: int | None
+    line_end: int | None
+    record: int | None
+    ts: float | None
+    rank: str | None
+    pid: int | None
+    source: str
+    thread: str | None
+    main: bool
+    status: str | None
+    dump: int = 0
+    life: int = 0
+
+
+@dataclass(slots=True)
+class Frame:
+    """One frame; ``depth`` 0 is the innermost; native frames have a symbol in ``function`` and no line."""
+
+    table: ClassVar[str] = "frame"
+    stack: str
+    depth: int
+    cls: str | None
+    function: str
+    file: str | None
+    line: int | None
+    at_line: int | None = None
+    native: bool = False
+
+
+@dataclass(slots=True)
+class Collective:
+    """One collective or point-to-point operation of one rank."""
+
+    table: ClassVar[str] = "collective"
+    artifact: str
+    record: int | None
+    rank: str | None
+    grp: str
+    seq: int | None
+    op: str
+    sizes: str | None
+    dtype: str | None
+    state: str | None
+    retired: bool | None
+    call_site: str | None
+    source: str
+    ts: float | None = None
+
+
+@dataclass(slots=True)
+class Event:
+    """One probe record; the meaning of a–d per kind is data in ``rules/vocabulary/events.yaml``."""
+
+    table: ClassVar[str] = "event"
+    artifact: str
+    rank: str | None
+    step: int
+    ts_ns: int
+    thread: int
+    kind: str
+    key: int
+    a: int
+    b: int
+    c: int
+    d: int
+
+
+@dataclass(slots=True)
+class Sample:
+    """A gauge at a time; ``name`` without the ``sglang:`` prefix, ``labels`` what else was said."""
+
+    table: ClassVar[str] = "sample"
+    artifact: str
+    line: int | None
+    rank: str | None
+    pid: int | None
+    ts: float | None
+    name: str
+    value: float
+    labels: dict[str, Any] = field(default_factory=dict)
+
+
+Row = Artifact | Rank | Setting | LogRecord | Batch | ExceptionRow | Stack | Frame | Collective | Event | Sample
+
+ROW_TYPES: tuple[type[Any], ...] = (
+    Artifact,
+    Rank,
+    Setting,
+    LogRecord,
+    Batch,
+    ExceptionRow,
+    Stack,
+    Frame,
+    Collective,
+    Event,
+    Sample,
+)
+
+
+def columns(row_type: type[Any]) -> list[str]:
+    """The column names of a row type, in order."""
+    return [f.name for f in fields(row_type)]

@@ -1,0 +1,1 @@
+"""Upstream PRs, releases, and which fix is in which release."""

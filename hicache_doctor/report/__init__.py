@@ -1,0 +1,1 @@
+"""Renderers of a verdict: terminal, JSON, HTML. None of them computes one."""

@@ -1,0 +1,1 @@
+"""Rules over the store, the walk along the diagnosis path, and the verdict with its evidence chain."""
