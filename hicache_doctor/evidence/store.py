@@ -156,6 +156,13 @@ class Store:
         """Insert an Arrow table whose columns are those of ``table`` (by name)."""
         self._insert(table, data)
 
+    def fill(self, table: str, rows: Sequence[dict[str, Any]]) -> None:
+        """Insert derived rows (dicts keyed by column) into ``table``."""
+        import pyarrow as pa
+
+        if rows:
+            self._insert(table, pa.Table.from_pylist(list(rows)))
+
     def flush(self) -> None:
         """Insert what is buffered."""
         for row_type, pending in self._pending.items():

@@ -1,0 +1,56 @@
+"""One ``Prefill batch`` / ``Decode batch`` line of any generation, parsed by itself.
+
+The vectorised twin for big logs is :mod:`hicache_doctor.artifacts.batch_lines`; a test holds the two equal.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+BATCH = re.compile(r"(?P<kind>Prefill|Decode) batch(?:\s*\[\d+\])?[.,] ?#")
+_FIELDS = {
+    "new_seq": re.compile(r"#new-seq: ?(\d+)"),
+    "new_token": re.compile(r"#new-token: ?(\d+)"),
+    "cached_token": re.compile(r"#cached-token: ?(\d+)"),
+    "usage": re.compile(r"(?<!\w )token usage: ?([\d.]+)|full token usage: ?([\d.]+)"),
+    "running": re.compile(r"#running-req: ?(\d+)"),
+    "queue": re.compile(r"#queue-req: ?(\d+)"),
+}
+
+
+class BatchLine(NamedTuple):
+    kind: str
+    new_seq: int | None
+    new_token: int | None
+    cached_token: int | None
+    usage: float | None
+    running: int | None
+    queue: int | None
+
+
+def parse_batch(text: str) -> BatchLine | None:
+    """The numbers of a batch line (requests, tokens, share of the pool), or None if ``text`` is none."""
+    m = BATCH.search(text)
+    if m is None:
+        return None
+    tail = text[m.start() :]
+    got: dict[str, str | None] = {}
+    for name, pattern in _FIELDS.items():
+        f = pattern.search(tail)
+        got[name] = None if f is None else next(g for g in f.groups() if g is not None)
+
+    def whole(name: str) -> int | None:
+        value = got[name]
+        return None if value is None else int(value)
+
+    usage = got["usage"]
+    return BatchLine(
+        m["kind"].lower(),
+        whole("new_seq"),
+        whole("new_token"),
+        whole("cached_token"),
+        None if usage is None or usage == "." else float(usage),
+        whole("running"),
+        whole("queue"),
+    )

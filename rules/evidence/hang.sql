@@ -1,0 +1,152 @@
+-- Who stands where. Only the combination over ranks is evidence: a rank parked in recv_requests looks like an idle one.
+
+-- evidence: hang_seen
+-- says: no rank raised an error, but progress stopped ({quote})
+SELECT artifact, line, line_end, rank, ts, text AS quote FROM log WHERE kind IN ('watchdog_timeout', 'nccl_timeout', 'gloo_timeout')
+UNION ALL
+SELECT artifact, line, line_end, rank, ts, text FROM log WHERE kind = 'nccl_pg_status' AND text LIKE '%watchdog at work%'
+UNION ALL
+SELECT artifact, line, line_end, NULL, ts, text FROM log WHERE kind IN ('frtrace_missing_ranks', 'ras_mismatch')
+LIMIT 3
+
+-- evidence: stacks_seen
+-- says: stacks were taken of {n} main threads
+SELECT artifact, at_line AS line, line_end, rank, ts, quote FROM place WHERE source <> 'traceback' ORDER BY rank LIMIT 8
+
+-- evidence: stacks_waiting
+-- says: {rank} is parked in {quote}
+SELECT artifact, at_line AS line, line_end, rank, ts, quote FROM place WHERE source <> 'traceback' AND waits_for <> 'none' ORDER BY rank LIMIT 8
+
+-- evidence: write_vote_alone
+-- says: {rank} waits in the vote of {function}, its peers never entered it
+SELECT p.artifact, p.at_line AS line, p.line_end, p.rank, p.ts, p.quote, p.function, p.tree FROM place p
+WHERE p.source <> 'traceback' AND p.place IN ('write_vote', 'load_vote') AND EXISTS (
+  SELECT 1 FROM place q WHERE q.source <> 'traceback' AND q.place = 'recv_requests' AND q.rank IS DISTINCT FROM p.rank
+    AND regexp_extract(coalesce(q.rank, ''), 'PP\d+') = regexp_extract(coalesce(p.rank, ''), 'PP\d+')
+    AND regexp_extract(coalesce(q.rank, ''), '\bDP\d+') = regexp_extract(coalesce(p.rank, ''), '\bDP\d+'))
+ORDER BY p.dump DESC, p.rank LIMIT 4
+
+-- evidence: peers_in_broadcast
+-- says: {rank} skipped it and waits for the next requests
+SELECT q.artifact, q.at_line AS line, q.line_end, q.rank, q.ts, q.quote FROM place q
+WHERE q.source <> 'traceback' AND q.place = 'recv_requests' AND EXISTS (
+  SELECT 1 FROM place p WHERE p.source <> 'traceback' AND p.place IN ('write_vote', 'load_vote', 'prefetch_vote') AND q.rank IS DISTINCT FROM p.rank
+    AND regexp_extract(coalesce(q.rank, ''), 'PP\d+') = regexp_extract(coalesce(p.rank, ''), 'PP\d+'))
+ORDER BY q.dump DESC, q.rank LIMIT 8
+
+-- evidence: vote_seen_alone
+-- says: {rank} stands in the vote of {function}, but no other rank of its group is shown
+SELECT artifact, at_line AS line, line_end, rank, ts, quote, function FROM place p
+WHERE source <> 'traceback' AND place IN ('write_vote', 'load_vote', 'prefetch_vote') LIMIT 4
+
+-- evidence: prefetch_vote_alone
+-- says: {rank} votes about ending a prefetch, its peers never entered the vote
+SELECT p.artifact, p.at_line AS line, p.line_end, p.rank, p.ts, p.quote, p.function, p.tree FROM place p
+WHERE p.source <> 'traceback' AND p.place = 'prefetch_vote' AND EXISTS (
+  SELECT 1 FROM place q WHERE q.source <> 'traceback' AND (q.place = 'recv_requests' OR q.innermost LIKE '%futex%') AND q.rank IS DISTINCT FROM p.rank
+    AND regexp_extract(coalesce(q.rank, ''), 'PP\d+') = regexp_extract(coalesce(p.rank, ''), 'PP\d+'))
+ORDER BY p.dump DESC, p.rank LIMIT 4
+
+-- evidence: prefetch_vote_all
+-- says: every rank that was seen waits in gloo inside the prefetch vote, with nothing in the log
+SELECT any_value(artifact) AS artifact, min(at_line) AS line, any_value(quote) AS quote, any_value(rank) AS rank FROM place
+WHERE source <> 'traceback' HAVING count(DISTINCT rank) > 1 AND bool_and(place IN ('prefetch_vote', 'pp_sync_recv_in_prefetch_vote'))
+
+-- evidence: waiting_downstream_stage
+-- says: {rank} waits for a message of the stage before it and is a victim ({quote})
+SELECT artifact, at_line AS line, line_end, rank, ts, quote FROM place
+WHERE source <> 'traceback' AND (waits_for = 'upstream') AND try_cast(regexp_extract(rank, 'PP(\d+)', 1) AS INT) > 0 ORDER BY rank LIMIT 4
+
+-- evidence: drain_wait
+-- says: {rank} is held back in _drain_async_work by a stage behind it
+SELECT artifact, at_line AS line, line_end, rank, ts, quote FROM place WHERE source <> 'traceback' AND place = 'drain_async_work' LIMIT 2
+
+-- evidence: pp_sync_wait
+-- says: {rank} waits in _pp_sync for the count of the stage before it
+SELECT artifact, at_line AS line, line_end, rank, ts, quote FROM place WHERE source <> 'traceback' AND place LIKE 'pp_sync_recv%' LIMIT 3
+
+-- evidence: stages_in_different_p2p
+-- says: the stages wait in different point-to-point slots ({rank}: {quote})
+SELECT artifact, at_line AS line, line_end, rank, ts, quote FROM place
+WHERE source <> 'traceback' AND place IN ('pp_recv_pyobj', 'pp_recv_proxy', 'pp_recv_output', 'pp_commit_send', 'pp_recv_requests')
+  AND (SELECT count(DISTINCT place) FROM place WHERE source <> 'traceback' AND place IN ('pp_recv_pyobj', 'pp_recv_proxy', 'pp_recv_output', 'pp_commit_send', 'pp_recv_requests')) >= 2
+  AND (SELECT count(DISTINCT regexp_extract(rank, 'PP\d+')) FROM place WHERE source <> 'traceback' AND place LIKE 'pp_%') >= 2
+ORDER BY rank LIMIT 8
+
+-- evidence: disagg_prefill_loop
+-- says: the loop is that of a disaggregated prefill instance
+SELECT artifact, at_line AS line, line_end, rank, ts, quote FROM place WHERE frames LIKE '%event_loop_pp_disagg_prefill%' LIMIT 1
+
+-- evidence: hicache_vote_against_pp_recv
+-- says: the first stage is inside a HiCache collective while a later stage waits for its tensors
+SELECT p.artifact, p.at_line AS line, p.line_end, p.rank, p.ts, p.quote FROM place p
+WHERE p.source <> 'traceback' AND p.place IN ('write_vote', 'load_vote') AND regexp_extract(p.rank, 'PP(\d+)', 1) = '0'
+  AND EXISTS (SELECT 1 FROM place q WHERE q.source <> 'traceback' AND q.place LIKE 'pp_recv%' AND regexp_extract(q.rank, 'PP(\d+)', 1) <> '0')
+  AND NOT EXISTS (SELECT 1 FROM place q WHERE q.source <> 'traceback' AND q.place = 'recv_requests')
+LIMIT 2
+
+-- evidence: gpu_collective_all
+-- says: all ranks are inside the same GPU collective
+SELECT any_value(artifact) AS artifact, min(at_line) AS line, any_value(quote) AS quote, any_value(rank) AS rank FROM place
+WHERE source <> 'traceback' HAVING count(DISTINCT rank) > 1 AND bool_and(place IN ('gpu_collective'))
+
+-- evidence: numel_differs
+-- says: at the same sequence number the ranks bring different sizes ({rank}: {quote})
+SELECT a.artifact, a.line, a.line_end, a.rank, a.ts, a.text AS quote FROM log a JOIN log b ON a.kind = b.kind AND a.fields->>'seq' = b.fields->>'seq'
+  AND a.fields->>'op' = b.fields->>'op' AND a.fields->>'numel_in' <> b.fields->>'numel_in'
+WHERE a.kind = 'nccl_timeout' LIMIT 4
+
+-- evidence: recorder_size_mismatch
+-- says: the recorder's analyser found two sizes at one sequence number ({quote})
+SELECT artifact, line, line_end, NULL AS rank, ts, text AS quote FROM log WHERE kind = 'frtrace_error' AND text LIKE '%SIZE%' LIMIT 2
+
+-- evidence: new_group_wait
+-- says: {rank} hangs at start-up while groups are made
+SELECT artifact, at_line AS line, line_end, rank, ts, quote FROM place WHERE source <> 'traceback' AND place = 'new_group' LIMIT 3
+
+-- evidence: object_broadcast_wait
+-- says: {rank} waits at start-up for objects that the first stage never sent
+SELECT artifact, at_line AS line, line_end, rank, ts, quote FROM place WHERE place = 'broadcast_objects' AND try_cast(regexp_extract(rank, 'PP(\d+)', 1) AS INT) > 0 LIMIT 3
+
+-- evidence: spec_place
+-- says: {rank} is in the verification of speculative decoding
+SELECT artifact, at_line AS line, line_end, rank, ts, quote FROM place WHERE place = 'spec_verify' LIMIT 2
+
+-- evidence: same_collective_everywhere
+-- says: {n} ranks wait at the same sequence number of the same collective ({quote})
+SELECT a.artifact, a.line, a.line_end, a.rank, a.ts, a.text AS quote, k.n FROM log a JOIN (
+  SELECT fields->>'seq' AS seq, fields->>'op' AS op, count(DISTINCT rank) AS n FROM log WHERE kind = 'nccl_timeout' GROUP BY ALL) k
+  ON a.fields->>'seq' = k.seq AND a.fields->>'op' = k.op
+WHERE a.kind = 'nccl_timeout' AND k.n >= 3 AND (SELECT count(DISTINCT fields->>'seq') FROM log WHERE kind = 'nccl_timeout') <= 2
+UNION ALL
+SELECT a.artifact, a.line, a.line_end, a.rank, a.ts, a.text, k.n FROM log a JOIN (
+  SELECT fields->>'work' AS work, count(DISTINCT rank) AS n FROM log WHERE kind = 'nccl_pg_status' AND fields->>'work' IS NOT NULL GROUP BY ALL) k
+  ON a.fields->>'work' = k.work WHERE a.kind = 'nccl_pg_status' AND k.n >= 3
+  AND (SELECT count(DISTINCT fields->>'work') FROM log WHERE kind = 'nccl_pg_status' AND fields->>'work' IS NOT NULL) = 1
+ORDER BY 1, 2 LIMIT 4
+
+-- evidence: several_nodes
+-- says: the deployment spans {value} nodes
+SELECT artifact, line, line AS line_end, quote, value FROM cfg WHERE key = 'nnodes' AND try_cast(value AS INT) > 1
+
+-- evidence: network_error
+-- says: the network layer reports an error: {quote}
+SELECT artifact, line, line_end, rank, ts, text AS quote FROM log WHERE kind IN ('nccl_net_warn') AND regexp_matches(text, 'NET/|Got completion|ibv_|vendor err|Connection') LIMIT 3
+
+-- evidence: eviction_never_ran
+-- says: the pool has {available} tokens free and {evictable} evictable: the scheduler stopped before eviction, the pool is not exhausted
+SELECT artifact, line, line_end, rank, ts, text AS quote, coalesce(fields->>'available', fields->>'available2') AS available, coalesce(fields->>'evictable', fields->>'evictable2') AS evictable
+FROM log WHERE kind = 'pool_state' AND CAST(coalesce(fields->>'total', fields->>'total2') AS DOUBLE) > 0
+  AND CAST(coalesce(fields->>'available', fields->>'available2') AS DOUBLE) / CAST(coalesce(fields->>'total', fields->>'total2') AS DOUBLE) < 0.02
+  AND CAST(coalesce(fields->>'evictable', fields->>'evictable2') AS DOUBLE) / CAST(coalesce(fields->>'total', fields->>'total2') AS DOUBLE) > 0.6
+LIMIT 2
+
+-- evidence: pool_empty_warmup
+-- says: the cache was empty when it stopped ({quote})
+SELECT artifact, line, line_end, rank, ts, text AS quote FROM log WHERE kind = 'pool_state'
+  AND CAST(coalesce(fields->>'evictable', fields->>'evictable2') AS DOUBLE) = 0
+  AND CAST(coalesce(fields->>'available', fields->>'available2') AS DOUBLE) / nullif(CAST(coalesce(fields->>'total', fields->>'total2') AS DOUBLE), 0) > 0.98 LIMIT 2
+
+-- evidence: stacks_refused
+-- says: no stack could be taken: {quote}
+SELECT artifact, line, line_end, rank, ts, text AS quote FROM log WHERE kind = 'pyspy_failed' LIMIT 3

@@ -1,0 +1,166 @@
+-- Memory, hardware, start-up, storage, requests, and what a healthy deployment shows.
+
+-- evidence: gpu_fault
+-- says: a GPU fault: {quote}
+SELECT artifact, line, line_end, rank, ts, text AS quote FROM log WHERE kind = 'kernel_xid' AND coalesce(fields->>'role', '') <> 'follow_on'
+UNION ALL
+SELECT artifact, line, line_end, rank, ts, text FROM log WHERE kind = 'cuda_illegal_access' AND text NOT LIKE '%device-side assert%'
+UNION ALL
+SELECT artifact, line, line_end, rank, ts, text FROM log WHERE kind = 'kernel_xid'
+LIMIT 4
+
+-- evidence: spec_error
+-- says: {rank} failed in the verification of speculative decoding: {quote}
+SELECT e.artifact, e.line, e.line_end, e.rank, e.ts, e.type || ': ' || e.message AS quote FROM rank_role e
+JOIN exception x ON x.artifact = e.artifact AND x.line = e.line JOIN frame f ON f.stack = x.stack
+WHERE e.role = 'first' AND f.file LIKE '%/speculative/%' AND f.depth <= 4 LIMIT 1
+
+-- evidence: device_assert
+-- says: a device-side assertion failed: {quote}
+SELECT artifact, line, line_end, rank, ts, text AS quote FROM log WHERE kind = 'device_assert' OR (kind = 'cuda_illegal_access' AND text LIKE '%device-side assert%') LIMIT 2
+
+-- evidence: pool_exhausted
+-- says: the device pool was really full: {quote}
+SELECT artifact, line, line_end, rank, ts, text AS quote FROM log WHERE kind = 'out_of_slots'
+  AND NOT EXISTS (SELECT 1 FROM log d WHERE d.kind = 'out_of_slots_detail' AND CAST(d.fields->>'evictable' AS DOUBLE) > 4 * CAST(d.fields->>'free' AS DOUBLE) AND CAST(d.fields->>'evictable' AS DOUBLE) > 50000)
+LIMIT 2
+
+-- evidence: pool_exhausted_detail
+-- says: hardly anything was evictable: {quote}
+SELECT artifact, line, line_end, rank, ts, text AS quote FROM log WHERE kind = 'out_of_slots_detail' LIMIT 1
+
+-- evidence: gpu_memory_full
+-- says: the GPU's memory is full: {quote}
+SELECT artifact, line, line_end, rank, ts, text AS quote FROM log WHERE kind = 'cuda_oom' LIMIT 2
+
+-- evidence: host_oom_kill
+-- says: the kernel killed the process for memory: {quote}
+SELECT artifact, line, line_end, rank, ts, text AS quote FROM log WHERE kind = 'kernel_oom_kill' LIMIT 3
+
+-- evidence: host_alloc_failed
+-- says: host memory could not be allocated: {quote}
+SELECT artifact, line, line_end, rank, ts, text AS quote FROM log WHERE kind = 'host_alloc_failed' LIMIT 2
+
+-- evidence: rss_grows_first_stage
+-- says: only the first stage grows: {rank} by {gb} GB an hour over {h} h
+-- known: SELECT count(*) > 0 FROM rss_slope WHERE rank LIKE '%PP%'
+SELECT s.artifact, s.line, s.line AS line_end, s.rank, printf('%s rss %.1f GB to %.1f GB', s.rank, s.lowest / 1e9, s.highest / 1e9) AS quote,
+       printf('%.1f', s.per_hour / 1e9) AS gb, printf('%.1f', s.hours) AS h FROM rss_slope s
+WHERE regexp_extract(s.rank, 'PP(\d+)', 1) = '0' AND s.per_hour > 5e8 AND s.r2 > 0.8
+  AND NOT EXISTS (SELECT 1 FROM rss_slope o WHERE regexp_extract(o.rank, 'PP(\d+)', 1) <> '0' AND abs(o.per_hour) > 0.25 * s.per_hour)
+  AND EXISTS (SELECT 1 FROM rss_slope o WHERE regexp_extract(o.rank, 'PP(\d+)', 1) <> '0')
+ORDER BY s.rank LIMIT 3
+
+-- evidence: rss_grows_when_idle
+-- says: it grows in the hours without requests too
+-- known: SELECT count(*) > 0 FROM rss_slope_idle WHERE idle AND n >= 3
+SELECT s.artifact, s.line, s.rank, s.rank || ' grows while idle' AS quote FROM rss_slope_idle i JOIN rss_slope s ON s.rank IS NOT DISTINCT FROM i.rank AND s.pid IS NOT DISTINCT FROM i.pid
+WHERE i.idle AND i.n >= 3 AND i.per_hour > 0.4 * s.per_hour AND s.per_hour > 5e8 LIMIT 2
+
+-- evidence: rss_grows_with_load
+-- says: memory grows with the load and stands still without it ({rank} {quote})
+SELECT s.artifact, s.line, s.line AS line_end, s.rank, printf('rss %.1f GB to %.1f GB', s.lowest / 1e9, s.highest / 1e9) AS quote FROM rss_slope s
+WHERE s.growth > 2e9 AND NOT EXISTS (SELECT 1 FROM rss_slope o WHERE o.rank LIKE '%PP%') LIMIT 2
+
+-- evidence: pp_sync_allocations
+-- says: the live allocations are the sends of the PP count exchange ({quote})
+SELECT artifact, line, line AS line_end, rank, (labels->>'function') || ' ' || coalesce(labels->>'file', '') AS quote FROM sample
+WHERE name = 'memray_live_bytes' AND (labels->>'function') IN ('_pp_sync', 'isend') ORDER BY labels->>'function' LIMIT 4
+
+-- evidence: startup_error
+-- says: it failed while starting: {quote}
+SELECT r.artifact, r.line, r.line_end, r.rank, r.ts, r.quote FROM rank_role r JOIN exception x ON x.artifact = r.artifact AND x.line = r.line
+WHERE r.role = 'first' AND EXISTS (SELECT 1 FROM frame f WHERE f.stack = x.stack AND f.function = '__init__')
+  AND NOT EXISTS (SELECT 1 FROM frame f WHERE f.stack = x.stack AND f.function LIKE 'event_loop%') LIMIT 2
+
+-- evidence: handshake_refused
+-- says: a peer's port was not open yet: {quote}
+SELECT artifact, line, line_end, rank, ts, text AS quote FROM log WHERE kind = 'handshake_refused' LIMIT 2
+
+-- evidence: storage_thread_died
+-- says: the background thread {thread} of the storage tier died, the scheduler went on without it: {quote}
+SELECT e.artifact, p.at_line AS line, e.line_end, e.rank, e.ts, e.type || ': ' || e.message || ' in ' || p.function AS quote, e.thread
+FROM exception e LEFT JOIN (SELECT s.id, f.at_line, f.function FROM stack s JOIN frame f ON f.stack = s.id AND f.depth = 0) p ON p.id = e.stack
+WHERE e.thread IS NOT NULL AND regexp_matches(e.thread, 'prefetch|backup|storage|hicache|write_thread|load_thread') LIMIT 2
+
+-- evidence: storage_pages_skipped
+-- says: pages beyond the backend's buffer are neither written nor read: {quote}
+SELECT artifact, line, line_end, rank, ts, text AS quote FROM log WHERE kind = 'storage_skipped_pages' LIMIT 2
+
+-- evidence: storage_write_failed
+-- says: pages were not written to L3: {quote}
+SELECT artifact, line, line_end, rank, ts, text AS quote FROM log WHERE kind = 'storage_write_failed' LIMIT 2
+
+-- evidence: prefetch_never_returns
+-- says: `occupied` of the prefetch buffer never returns to 0 ({quote})
+-- known: SELECT count(*) >= 10 FROM prefetch
+SELECT any_value(artifact) AS artifact, max(line) AS line, rank, arg_max(text, line) AS quote FROM prefetch GROUP BY rank
+HAVING count(*) >= 10 AND min(occupied) FILTER (WHERE occupied IS NOT NULL) > 0
+
+-- evidence: prefetch_all_zero
+-- says: nothing is ever loaded from L3 ({n} settled prefetches, all 0)
+-- known: SELECT count(*) >= 20 FROM prefetch
+SELECT any_value(artifact) AS artifact, min(line) AS line, any_value(text) AS quote, count(*) AS n FROM prefetch HAVING count(*) >= 20 AND max(loaded) = 0
+
+-- evidence: prefetched_flat
+-- says: pages are written to L3 but none is read back (backuped {b}, prefetched {p})
+SELECT b.artifact, b.line, b.line AS line_end, b.rank, 'backuped_tokens_total ' || CAST(b.value AS BIGINT) AS quote, CAST(b.value AS BIGINT) AS b, CAST(p.value AS BIGINT) AS p
+FROM sample b JOIN sample p ON p.artifact = b.artifact AND p.rank IS NOT DISTINCT FROM b.rank
+WHERE b.name = 'backuped_tokens_total' AND p.name = 'prefetched_tokens_total' AND b.value > 100000 AND p.value = 0 LIMIT 2
+
+-- evidence: orphaned_requests
+-- says: {rank} still holds {v} requests in its bootstrap queue although nothing runs
+SELECT s.artifact, s.line, s.line AS line_end, s.rank, s.ts, s.name || ' ' || CAST(s.value AS BIGINT) AS quote, CAST(s.value AS BIGINT) AS v FROM sample s
+WHERE s.name = 'num_prefill_bootstrap_queue_reqs' AND s.value > 0 AND try_cast(regexp_extract(s.rank, 'PP(\d+)', 1) AS INT) > 0
+  AND EXISTS (SELECT 1 FROM sample z WHERE z.artifact = s.artifact AND z.name = 'num_prefill_bootstrap_queue_reqs' AND regexp_extract(z.rank, 'PP(\d+)', 1) = '0' AND z.value = 0)
+LIMIT 3
+
+-- evidence: slow_prefill_floor
+-- says: prefill runs at a fraction of a token a second with nothing queued ({quote})
+SELECT artifact, line, line_end, rank, ts, text AS quote FROM log WHERE kind = 'prefill_floor' LIMIT 3
+
+-- evidence: vote_cost
+-- says: the per-step votes take a large share of the time ({quote})
+SELECT artifact, line, line_end, rank, ts, text AS quote FROM log WHERE kind = 'vote_profile' LIMIT 2
+
+-- evidence: wrong_output_reported
+-- says: the report speaks of wrong output without an error ({quote})
+SELECT artifact, line, line_end, rank, ts, text AS quote FROM log WHERE kind = 'wrong_output' LIMIT 2
+
+-- evidence: aborted_transfers
+-- says: clients went away and the abort is reported as a transfer error: {quote}
+SELECT artifact, line, line_end, rank, ts, text AS quote FROM log WHERE kind = 'transfer_failed' AND text LIKE '%AbortReq%'
+UNION ALL
+SELECT artifact, line, line_end, rank, ts, text FROM log WHERE kind = 'abort_request' AND text LIKE '%Aborted by AbortReq%'
+LIMIT 3
+
+-- evidence: any_failure
+-- says: something failed: {quote}
+SELECT artifact, line, line_end, rank, ts, quote FROM rank_role
+UNION ALL
+SELECT artifact, line, line_end, rank, ts, text FROM log WHERE kind IN ('sigquit', 'killed', 'subprocess_crashed', 'elastic_failed', 'watchdog_timeout', 'startup_failed', 'kernel_oom_kill', 'frtrace_missing_ranks', 'frtrace_error', 'ras_mismatch')
+LIMIT 3
+
+-- evidence: working_to_the_end
+-- says: {rank} serves to the end of its log
+SELECT b.artifact, max(b.line) AS line, max(b.line) AS line_end, b.rank, 'last batch line' AS quote FROM batch b
+JOIN (SELECT artifact, rank, max(line) AS last FROM log WHERE kind = 'last_line' GROUP BY ALL) l ON l.artifact = b.artifact AND l.rank IS NOT DISTINCT FROM b.rank
+GROUP BY b.artifact, b.rank HAVING count(*) >= 8 ORDER BY b.rank LIMIT 8
+
+-- evidence: every_stage_working
+-- says: every stage serves batches to the end
+SELECT any_value(artifact) AS artifact, max(line) AS line, 'last batch of the first stage' AS quote FROM batch
+HAVING count(*) >= 16
+  AND (SELECT count(*) FROM missing_rank) = 0
+  AND NOT EXISTS (SELECT 1 FROM divergence WHERE sure)
+  AND NOT EXISTS (SELECT 1 FROM (SELECT coalesce(regexp_extract(rank, 'PP\d+'), '') AS stage, max(ts) AS last FROM batch GROUP BY 1)
+                  WHERE last < (SELECT max(ts) FROM batch) - 600)
+
+-- evidence: batches_agree
+-- says: the stages agree on {n} prefill batches, to the end of the shorter log
+-- known: SELECT count(*) > 0 FROM stream_pair
+SELECT NULL AS artifact, sum(common) AS n FROM stream_pair HAVING count(*) > 0 AND NOT bool_or(diverged) AND sum(common) >= 8
+
+-- evidence: ranks_missing
+-- says: no artefact shows {rank}
+SELECT NULL AS artifact, rank FROM missing_rank
