@@ -118,7 +118,9 @@ class PullRequest:
         """Whether it belongs to a signature id; a bare letter stands for the whole form (``A`` for A, A1, A2 …)."""
         wanted = signature.upper()
         whole = len(wanted) == 1
-        return any(own.upper() == wanted or (whole and own[0] == wanted and own[1].isdigit()) for own in self.signatures)
+        return any(
+            own.upper() == wanted or (whole and own[0] == wanted and own[1].isdigit()) for own in self.signatures
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,7 +26,6 @@ from packaging.version import Version as Pep440
 from hicache_doctor.knowledge.records import Arrival, features, knowledge_as_of, lookup
 from hicache_doctor.knowledge.timeline import (
     EARLIEST,
-    LATEST,
     Place,
     Release,
     Where,
@@ -215,11 +214,13 @@ def _missing_past(place: Place, arrival: Arrival) -> bool:
 
 
 def _ships(number: Pep440, part: str, since: Mapping[str, str]) -> bool:
-    """Whether a release number ships a tree class or an L3 backend at all."""
+    """Whether a release number ships a part at all: a tree class, an L3 backend, or the one controller."""
     if since:
         return number >= Pep440(since.get(part, "0")) and number != EARLIEST
-    release = releases()[-1] if number == LATEST else release_at(number)
-    return release is not None and part in release.tree_classes
+    if not any(part in release.tree_classes for release in releases()):
+        return True
+    shipping = release_at(number)
+    return shipping is not None and part in shipping.tree_classes
 
 
 def _same(answers: Iterable[bool | None]) -> bool | None:

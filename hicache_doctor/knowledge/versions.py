@@ -82,7 +82,7 @@ class Version:
         number = self.pep440
         if number is None or not self.commits:
             return None
-        if number.post is not None:
+        if number.post is not None and number.pre is None:
             return Pep440(f"{number.base_version}.post{number.post - 1}" if number.post > 1 else number.base_version)
         if number.pre is not None:
             stage, count = number.pre
