@@ -24,7 +24,7 @@ LOG_KINDS = 6
 TEXT = 240
 
 # Middle tones that stand on a light and on a dark page.
-_BLUES = {"prefill": "#4c8dbf", "decode": "#8fb0c6"}
+_BATCHES = {"prefill": "#4c8dbf", "decode": "#9aa2a9"}
 _RED = {"first": "#d6453d", "victim": "#e0908b", "unknown": "#c76b98"}
 _LOGS = ("#b8892b", "#6f9e52", "#8d79b8", "#4f9f96", "#b5713f", "#7d8794")
 
@@ -123,7 +123,7 @@ def _traces(query: str, offset: float, rows: list[dict[str, Any]], lanes: dict[s
 def _look(query: str, kind: str, index: int) -> tuple[str, dict[str, Any]]:
     """The name in the legend and the marker of one kind."""
     if query is _BATCH:
-        return f"{kind} batch", {"color": _BLUES.get(kind, "#4c8dbf"), "size": 8, "symbol": "line-ns-open"}
+        return f"{kind} batch", {"color": _BATCHES.get(kind, "#4c8dbf"), "size": 8, "symbol": "line-ns-open"}
     if query is _LOG:
         return kind, {"color": _LOGS[index], "size": 6, "symbol": "circle"}
     name = {"first": "exception, first", "victim": "exception, victim"}.get(kind, "exception")
