@@ -106,7 +106,7 @@ class Store:
         import duckdb
 
         folder = Path(tempfile.mkdtemp(prefix="hicache-doctor-"))
-        config = {
+        config: dict[str, str | bool | int | float | list[str]] = {
             "memory_limit": memory,
             "threads": str(THREADS),
             "temp_directory": str(folder),
@@ -196,8 +196,9 @@ class Store:
     def value(self, sql: str, params: Sequence[Any] = ()) -> Any:
         """The first column of the first row, or None."""
         self.flush()
-        row = self.con.execute(sql, list(params)).fetchone()
-        return None if row is None else row[0]
+        # fetchall, not fetchone: an open result blocks the next write.
+        rows = self.con.execute(sql, list(params)).fetchall()
+        return rows[0][0] if rows else None
 
     def frame(self, table: str) -> pd.DataFrame:
         """A whole table or view as a pandas frame.

@@ -13,7 +13,8 @@ Confidence = Literal["certain", "likely", "possible"]
 
 
 class Part(BaseModel):
-    model_config = ConfigDict(extra="forbid")
+    # A reader of the contract must accept fields that a newer version adds.
+    model_config = ConfigDict(extra="ignore")
 
 
 class Citation(Part):

@@ -1,0 +1,109 @@
+"""Several lives of a process in one log, and several incidents in one folder: which one is diagnosed.
+
+The last complete failure is; the earlier ones are listed. A life is numbered within its file, 0 first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from hicache_doctor.evidence.rows import Batch, ExceptionRow, LogRecord, Row, Setting, Stack
+
+FAILURES = {
+    "sigquit", "subprocess_crashed", "watchdog_timeout", "nccl_timeout", "fatal_python", "killed", "elastic_failed", "startup_failed",
+}  # fmt: skip
+APART = 1_800.0
+
+
+@dataclass(frozen=True, slots=True)
+class Earlier:
+    """A failure that is not the one diagnosed."""
+
+    ts: float | None
+    title: str
+    artifact: str
+    line: int
+
+
+def select(rows_by_artifact: Mapping[str, list[Row]], life: int | None = None) -> list[Earlier]:
+    """Keep one life of each artefact (``life`` counts from 1; None: the last that failed, else the last) and one
+    incident of the folder. Rows of others are removed in place; their failures are returned, oldest first."""
+    earlier: list[Earlier] = []
+    for artifact, rows in rows_by_artifact.items():
+        lives = sorted({r.life for r in rows if isinstance(r, (LogRecord, ExceptionRow, Batch, Stack))})
+        if len(lives) < 2:
+            continue
+        failed = [n for n in lives if _failure(rows, n) is not None]
+        chosen = (failed or lives)[-1] if life is None else lives[min(max(life, 1), len(lives)) - 1]
+        earlier += [_earlier(artifact, f) for n in failed if n != chosen and (f := _failure(rows, n)) is not None]
+        starts = {n: min((r.line for r in rows if getattr(r, "life", None) == n), default=0) for n in lives}
+        rows[:] = [r for r in rows if _belongs(r, chosen, starts)]
+    earlier += _other_incidents(rows_by_artifact)
+    return sorted(earlier, key=lambda e: (e.ts is None, e.ts or 0.0, e.artifact, e.line))
+
+
+def _belongs(row: Row, chosen: int, starts: Mapping[int, int]) -> bool:
+    if isinstance(row, (LogRecord, ExceptionRow, Batch, Stack)):
+        return row.life == chosen
+    if isinstance(row, Setting) and row.line is not None and "server_args" in row.source:
+        of = max((n for n, start in starts.items() if start <= row.line), default=chosen)
+        return of == chosen
+    return True
+
+
+def _failure(rows: list[Row], life: int) -> ExceptionRow | LogRecord | None:
+    """The most telling failure of a life: an error of its own, else any error, else a sign of death."""
+    errors = [r for r in rows if isinstance(r, ExceptionRow) and r.life == life and r.proof != "analyser"]
+    own = [e for e in errors if e.proof == "own"]
+    signs = [r for r in rows if isinstance(r, LogRecord) and r.life == life and r.kind in FAILURES]
+    for found in (own, errors, signs):
+        if found:
+            return found[0]
+    return None
+
+
+def _earlier(artifact: str, failure: ExceptionRow | LogRecord) -> Earlier:
+    title = f"{failure.type}: {failure.message}" if isinstance(failure, ExceptionRow) else failure.text
+    who = f"{failure.rank}: " if failure.rank else ""
+    return Earlier(failure.ts, who + title[:200].splitlines()[0] if title else who, artifact, failure.line)
+
+
+def _other_incidents(rows_by_artifact: Mapping[str, list[Row]]) -> list[Earlier]:
+    """Files of another deployment, or of an earlier failure of the same rank, are another incident."""
+    failures = {a: f for a, rows in rows_by_artifact.items() if (f := _any_failure(rows)) is not None}
+    if len(failures) < 2:
+        return []
+    models = {a: m for a, rows in rows_by_artifact.items() if (m := _model(rows)) is not None}
+    latest = max(failures, key=lambda a: failures[a].ts or 0.0)
+    out: list[Earlier] = []
+    for artifact, failure in failures.items():
+        if artifact == latest:
+            continue
+        other_model = latest in models and artifact in models and models[artifact] != models[latest]
+        again = _same_rank_failed_later(artifact, failure, failures)
+        if other_model or again:
+            out.append(_earlier(artifact, failure))
+            rows_by_artifact[artifact].clear()
+    return out
+
+
+def _any_failure(rows: list[Row]) -> ExceptionRow | LogRecord | None:
+    lives = [r.life for r in rows if isinstance(r, (ExceptionRow, LogRecord))]
+    return _failure(rows, lives[-1]) if lives else None
+
+
+def _model(rows: list[Row]) -> str | None:
+    return next((r.value for r in rows if isinstance(r, Setting) and r.key == "model_path" and "server_args" in r.source), None)
+
+
+def _same_rank_failed_later(
+    artifact: str, failure: ExceptionRow | LogRecord, failures: Mapping[str, ExceptionRow | LogRecord]
+) -> bool:
+    if failure.rank is None or failure.ts is None:
+        return False
+    return any(
+        other.rank == failure.rank and other.ts is not None and other.ts - failure.ts > APART
+        for name, other in failures.items()
+        if name != artifact
+    )
