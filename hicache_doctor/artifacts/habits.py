@@ -21,8 +21,10 @@ _GREP = re.compile(r"([^\s:|\[\](){}\"'=,]{1,200}\.(?:log|txt|out|err|gz|\d+)):"
 _STERN = re.compile(r"([a-z0-9](?:[a-z0-9.-]*[a-z0-9])?) ([a-z0-9](?:[a-z0-9-]*[a-z0-9])?)(?: |$)")
 _SERVICE = re.compile(r"([A-Za-z][\w.-]*) +\|(?: |$)", re.ASCII)
 _SUPERVISED = re.compile(r"\[20\d\d-\d\d-\d\d[ T][\d:.,]+Z?\] \[([A-Za-z][\w.:-]*)\]:(?: |$)", re.ASCII)
-_RECORD = re.compile(r"\[20\d\d-\d\d-\d\d|\[(?:PP|TP|DP|ATTN_CP)\d|20\d\d-\d\d-\d\d[T ]|\{\"|Traceback \(|  File \"|\[rank\d"
-                     r"|\[pod/|\(\w+ pid=|Process \d|Thread ")  # fmt: skip
+_RECORD = re.compile(
+    r"\[20\d\d-\d\d-\d\d|\[(?:PP|TP|DP|ATTN_CP)\d|20\d\d-\d\d-\d\d[T ]|\{\"|Traceback \(|  File \"|\[rank\d"
+    r"|\[pod/|\(\w+ pid=|Process \d|Thread "
+)
 _BARE_QUOTE = re.compile(r'(?<!\\)"')
 
 GUTTER, LABEL, GREP, STERN, SERVICE, SUPERVISED, ESCAPED = (1 << i for i in range(7))

@@ -222,10 +222,11 @@ def surely_bare(text: str) -> bool:
             return False
         if text[11:12] == "T" or text[20:23] == "] [" or text[20:21] == "." or text.find("[20", 1) > 0:
             return False
-    elif text[:3] not in _BARE_STARTS or text.find("[20", 1) > 0:
-        return False
-    elif text[0] == " " and text.lstrip(" ")[:1] in ("|", "", "`", "~", "-"):
-        return False
+    else:
+        if text[:3] not in _BARE_STARTS or text.find("[20", 1) > 0:
+            return False
+        if text[0] == " " and text.lstrip(" ")[:1] in ("|", "", "`", "~", "-"):
+            return False
     return not (
         "\x1b" in text
         or text[-1] in " \r\t"

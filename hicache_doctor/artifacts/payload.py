@@ -1,4 +1,4 @@
-"""What sits in the whole of a line rather than at its start: escapes, entities, JSON objects, glued and collapsed text."""
+"""What sits in a whole line rather than at its start: escapes, entities, JSON objects, glued and collapsed text."""
 
 from __future__ import annotations
 
@@ -29,16 +29,40 @@ _RANKED = re.compile(r"(?:ATTN_CP|MOE_DP|CP|DP|PP|TP|EP)\d+", re.ASCII)
 
 _FRAME = re.compile(r'\sFile "([^"]*)", line (\d+)(?:, in (\S+))?')
 _COLLAPSED = re.compile(r'Traceback \(most recent call last\):(?=\s+File "[^"]*", line \d+)')
-_RAISED = re.compile(r"(?:^|\s)((?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Exit|Interrupt|Timeout|Full|Empty|Iteration"
-                     r"|Failure|Warning|Aborted)(?=:\s|:?$).*)", re.DOTALL)  # fmt: skip
-_BETWEEN = re.compile(r"\s(?=(?:During handling of the above exception, another|The above exception was the direct cause)"
-                      r"|Traceback \(most recent call last\):)")  # fmt: skip
+_RAISED = re.compile(
+    r"(?:^|\s)((?:[A-Za-z_]\w*\.)*[A-Z]\w*"
+    r"(?:Error|Exception|Exit|Interrupt|Timeout|Full|Empty|Iteration|Failure|Warning|Aborted)(?=:\s|:?$).*)",
+    re.DOTALL,
+)
+_BETWEEN = re.compile(
+    r"\s(?=(?:During handling of the above exception, another|The above exception was the direct cause)"
+    r"|Traceback \(most recent call last\):)"
+)
 _CARETS = re.compile(r"[~^]{2,}(?=\s|$)")
 
 _TEXT_KEYS = ("log", "message", "msg", "line", "text", "body", "textPayload", "MESSAGE", "@message", "_raw")
 _TIME_KEYS = ("time", "ts", "timestamp", "@timestamp", "@t", "asctime", "date", "__REALTIME_TIMESTAMP")
-_META = frozenset((*_TIME_KEYS, "stream", "level", "levelname", "severity", "kubernetes", "container_name", "pod", "host",
-                   "pod_name", "hostname", "source", "labels", "fields", "resource", "tag", "_PID"))  # fmt: skip
+_META = frozenset(
+    [
+        "stream",
+        "level",
+        "levelname",
+        "severity",
+        "kubernetes",
+        "container_name",
+        "pod",
+        "pod_name",
+        "host",
+        "hostname",
+        "source",
+        "labels",
+        "fields",
+        "resource",
+        "tag",
+        "_PID",
+        *_TIME_KEYS,
+    ]
+)
 _CUT_JSON = re.compile(r'\{"(?:log|message|msg)": ?"((?:[^"\\]|\\.)+)')
 
 
@@ -54,7 +78,7 @@ def unpaint(text: str) -> str:
 
 def returns(text: str) -> list[str]:
     r"""The pieces that ``\r`` parts: of the states of a progress bar only the last."""
-    pieces = [piece for piece in text.split("\r") if piece.strip()]
+    pieces = [piece for piece in text.split("\r") if piece.strip()] or [""]
     return [p for i, p in enumerate(pieces) if i == len(pieces) - 1 or not _PROGRESS.search(p) or _START.search(p)]
 
 

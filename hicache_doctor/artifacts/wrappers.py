@@ -138,8 +138,9 @@ class Peeler:
             if text is None:
                 continue
             piece.text = text
-            if _parted := self._part(piece):
-                todo += reversed(_parted)
+            pieces = self._part(piece)
+            if pieces is not None:
+                todo += reversed(pieces)
                 continue
             bare = text.rstrip()
             if bare != text:
