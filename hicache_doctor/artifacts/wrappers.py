@@ -96,7 +96,7 @@ class Peeler:
         if self.newest_first:
             return self._hold(_Piece(text, Outer(), line_no, offset))
         if not self._habits.known and surely_bare(text):
-            return [Logical(text, line_no, line_no, offset)]
+            return [Logical(text, line_no, line_no, offset, (), None, None, _NO_HINTS)]
         return self._run([_Piece(text, Outer(), line_no, offset)], line_no)
 
     def flush(self) -> list[Logical]:
@@ -159,13 +159,13 @@ class Peeler:
 
     def _layers(self, piece: _Piece) -> str | None:
         """All prefix layers off. None when the piece was kept back to be joined."""
-        text, outer = piece.text, piece.outer
+        text, outer = piece.text.rstrip("\r"), piece.outer
         while text:
             if "\x1b" in text:
                 text = payload.uncolour(text)
                 if not text:
                     break
-            if text[0].isdigit() and (m := _CRI.fullmatch(text.rstrip("\r"))):
+            if text[0].isdigit() and (m := _CRI.fullmatch(text)):
                 outer.stamp(m[1])
                 outer.writer(m[2])
                 joined = self._join(_Piece(m[4] or "", outer, piece.line, piece.offset), m[3] == "P")
@@ -180,7 +180,7 @@ class Peeler:
                 rest = self._habits.strip(text, outer)
             if rest is None:
                 break
-            text = rest
+            text = rest.rstrip("\r")
         return text
 
     def _join(self, piece: _Piece, partial: bool) -> _Piece | None:
