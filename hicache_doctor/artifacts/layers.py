@@ -136,7 +136,7 @@ def _rank(text: str, seen: Outer) -> str | None:
 
 
 def _paren(text: str, seen: Outer) -> str | None:
-    m = _RAY.match(text) or _RAYLET.match(text)
+    m = _RAYLET.match(text) or _RAY.match(text)
     if m is None:
         return None
     fields = dict(_RAY_FIELD.findall(m[2]))

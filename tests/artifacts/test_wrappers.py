@@ -38,6 +38,7 @@ def only(line: str) -> Logical:
         ("2026-06-24T17:38:03+0200 host-c bash[77]: ", ("host-c", "bash", "77"), 1782315483.0, None),
         ("sglang-1  | ", ("sglang-1",), None, None),
         ("[pod/prefill-0/sglang] ", ("prefill-0", "sglang"), None, None),
+        ("(raylet, ip=192.0.2.7) ", ("raylet", "192.0.2.7"), None, None),
         ("(RayWorkerWrapper pid=999) ", ("RayWorkerWrapper", "999"), None, None),
         ("\x1b[36m(SGLangEngine pid=7, ip=192.0.2.1)\x1b[0m ", ("SGLangEngine", "7", "192.0.2.1"), None, None),
         ("[1;36m(RayWorkerWrapper pid=999)[0m ", ("RayWorkerWrapper", "999"), None, None),
