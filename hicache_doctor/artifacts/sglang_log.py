@@ -86,7 +86,7 @@ class LogReader:
         """Take one logical line."""
         writer = self._writers.setdefault(item.stream, _Writer())
         prefix = parse_prefix(item.text)
-        body = item.text if prefix is None else prefix.rest
+        body = item.text if prefix is None else prefix.text
         if self._continues(writer, item, prefix, body):
             return
         rank = self._rank(writer, item, prefix)

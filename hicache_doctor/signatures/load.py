@@ -33,6 +33,7 @@ class RuleBase:
     evidence: dict[str, Evidence] = field(default_factory=dict)
     places: list[dict[str, Any]] = field(default_factory=list)
     models: list[dict[str, Any]] = field(default_factory=list)
+    phrases: dict[str, str] = field(default_factory=dict)
     files: dict[str, Path] = field(default_factory=dict)
     start: str = "start"
 
@@ -66,6 +67,9 @@ def _load_folder(base: RuleBase, folder: Path) -> None:
             node = _validate(Node, raw, path)
             base.nodes[node.node] = node
             base.files[f"node:{node.node}"] = path
+    if (folder / "phrases.yaml").is_file():
+        for raw in _documents(folder / "phrases.yaml"):
+            base.phrases.update(raw)
     for name in ("places", "models"):
         path = folder / "vocabulary" / f"{name}.yaml"
         if path.is_file():

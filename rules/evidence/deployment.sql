@@ -11,7 +11,6 @@ SELECT * FROM (
   UNION ALL SELECT artifact, line, line_end, rank, ts, text FROM log WHERE kind = 'engine_sglang'
   UNION ALL SELECT artifact, line, line, rank, ts, kind || ' batch' FROM batch
   UNION ALL SELECT artifact, line, line, NULL, NULL, quote FROM cfg WHERE key IN ('model_path', 'sglang_version', 'image')
-  UNION ALL SELECT artifact, line, line, rank, ts, name FROM sample WHERE labels->>'family' = 'sglang'
   UNION ALL SELECT artifact, at_line, line_end, rank, ts, quote FROM place WHERE place <> 'elsewhere' OR tree IS NOT NULL
   UNION ALL SELECT s.artifact, s.line, s.line_end, s.rank, s.ts, f.file FROM frame f JOIN stack s ON s.id = f.stack WHERE f.file LIKE '%/srt/%' OR f.file LIKE '%sglang%'
   UNION ALL SELECT artifact, line, line, rank, ts, name FROM sample WHERE rank LIKE '%PP%' OR rank LIKE '%TP%')

@@ -1,0 +1,227 @@
+"""Reading everything: paths → sources → the reader that the content asks for → rows, and an inventory row each.
+
+A text may hold several things at once (a pasted report: a command, a log, two stacks), so every reader that recognises
+something in a small text reads it; only the log reader sees big ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+from hicache_doctor.artifacts import (
+    faulthandler_dump,
+    gauges,
+    kernel_log,
+    launch,
+    memray,
+    metrics,
+    nvidia_smi,
+    process_tables,
+    pyspy,
+    ras_text,
+    stack_dump,
+    stack_summaries,
+    trace_text,
+)
+from hicache_doctor.artifacts.big_log import read_big
+from hicache_doctor.artifacts.expand import Problem, Source, expand
+from hicache_doctor.artifacts.secrets import Scrubber
+from hicache_doctor.artifacts.sglang_log import LogReader
+from hicache_doctor.artifacts.sniff import digest, sniff
+from hicache_doctor.artifacts.vocabulary import Vocabulary
+from hicache_doctor.artifacts.wrappers import Logical, Peeler
+from hicache_doctor.evidence.rows import Artifact, Row, Setting, Stack
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+SMALL = 4 << 20
+LONGEST_LINE = 1 << 20
+LEARN = 200
+NOT_READ = {
+    "flight_recorder": "a flight recorder of torch; this version quotes the analyser's text only, run torchfrtrace over it",
+    "pickle": "a pickle is never loaded",
+    "elf_core": "a core file; run `pystack core` or `py-spy dump --core` and add its output",
+    "binary": "no text and no known binary format",
+}
+
+Lines = list[tuple[int, str]]
+
+
+@dataclass(slots=True)
+class Read:
+    """What one artefact gave: rows, tables of frequent rows, and its line in the inventory."""
+
+    artifact: Artifact
+    rows: list[Row] = field(default_factory=list)
+    tables: list[pa.Table] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class _Reader:
+    """A reader of small texts: what it calls its kind, how it recognises one, how it reads."""
+
+    kind: str
+    recognises: Callable[[str], bool]
+    parse: Callable[[Lines, str], Sequence[Row]]
+
+
+def _faulthandler(lines: Lines, artifact: str) -> list[Row]:
+    return [row for d in faulthandler_dump.parse(lines, artifact) for row in stack_dump.rows(d)]
+
+
+READERS = (
+    _Reader("metrics page", metrics.looks_like_metrics, metrics.parse),
+    _Reader("memory samples", gauges.looks_like_gauges, gauges.parse),
+    _Reader("process table", process_tables.looks_like_process_table, process_tables.parse),
+    _Reader("memray table", memray.looks_like_memray, memray.parse),
+    _Reader("kernel log", kernel_log.looks_like_kernel_log, kernel_log.parse),
+    _Reader("flight-recorder analysis", trace_text.looks_like_trace_text, trace_text.parse),
+    _Reader("NCCL RAS report", ras_text.looks_like_ras, ras_text.parse),
+    _Reader("nvidia-smi", nvidia_smi.looks_like_nvidia_smi, nvidia_smi.parse),
+    _Reader("stack summary", stack_summaries.looks_like_summary, stack_summaries.parse),
+    _Reader("faulthandler dump", faulthandler_dump.looks_like_faulthandler, _faulthandler),
+    _Reader("launch settings", launch.looks_like_launch, launch.parse),
+)
+
+
+def read_all(
+    paths: Sequence[str], vocabulary: Vocabulary, *, spool: Path, stdin: BinaryIO | None, whole_digest: bool = False
+) -> Iterator[Read]:
+    """Every artefact below ``paths``, read. Never raises for what lies in one: that becomes its inventory note."""
+    for item in expand(paths, spool=spool, stdin=stdin):
+        if isinstance(item, Problem):
+            yield Read(Artifact(item.path, item.path, item.kind, item.bytes, None, None, "none", item.note))
+            continue
+        try:
+            yield _read(item, vocabulary, whole_digest)
+        except Exception as e:
+            # A defect of ours must cost one file, not the incident; the note says so instead of hiding it.
+            note = f"our reader failed on it ({type(e).__name__}); please report this, with the file if you can"
+            yield Read(Artifact(item.path, item.path, "text", item.size, None, None, "none", note))
+
+
+def _read(source: Source, vocabulary: Vocabulary, whole_digest: bool) -> Read:
+    head = source.head()
+    kind = sniff(head, source.path)
+    entry = Artifact(source.path, source.path, kind, source.size, digest(source, whole_digest), None, "none", source.note)
+    if kind == "empty":
+        entry.note = _join(entry.note, "empty")
+        entry.read = "all"
+        return Read(entry)
+    if kind not in {"text", "json", "jsonl", "utf16", "flight_recorder_json"}:
+        entry.note = _join(entry.note, NOT_READ.get(kind, f"{kind} is not read"))
+        return Read(entry)
+    result = Read(entry)
+    entry.read = "all"
+    if source.compression is None and source.size <= SMALL and kind != "utf16":
+        _small(source, vocabulary, result)
+    elif kind == "utf16":
+        _small(source, vocabulary, result, encoding="utf-16")
+    else:
+        read_big(source, vocabulary, result)
+    return result
+
+
+def _small(source: Source, vocabulary: Vocabulary, result: Read, encoding: str = "utf-8") -> None:
+    notes: list[str] = []
+    data = b"".join(bytes(b) for b in _limited(source, notes))
+    text = data.decode(encoding, "replace")
+    logical, lines = unwrap(text, source.path)
+    result.artifact.lines = lines
+    kinds = _special(source.path, text, logical, result)
+    reader = LogReader(source.path, vocabulary)
+    skip = _spoken_for(result.rows)
+    for item in logical:
+        if item.line not in skip:
+            reader.feed(item)
+    result.rows += reader.close()
+    if reader.sglang_lines or reader.counts:
+        kinds.insert(0, "SGLang log")
+    result.artifact.kind = ", ".join(kinds) or "text"
+    result.artifact.reader = "text"
+    result.artifact.note = _join(result.artifact.note, *notes)
+    if notes:
+        result.artifact.read = "part"
+
+
+def unwrap(text: str, artifact: str) -> tuple[list[Logical], int]:
+    """The logical lines of a text, wrappers peeled and secrets dropped, and the number of physical lines."""
+    physical = text.split("\n")
+    if physical and physical[-1] == "":
+        physical.pop()
+    peeler = Peeler()
+    peeler.learn(physical[:LEARN])
+    scrubber = Scrubber()
+    out: list[Logical] = []
+    offset = 0
+    for number, line in enumerate(physical, 1):
+        out += peeler.feed(number, offset, line[:LONGEST_LINE])
+        offset += len(line.encode("utf-8", "surrogatepass")) + 1
+    out += peeler.flush()
+    for item in out:
+        item.text = scrubber.scrub(item.text)
+    return out, len(physical)
+
+
+def _special(artifact: str, raw: str, logical: list[Logical], result: Read) -> list[str]:
+    """What the special readers recognise; the log reader reads the text too."""
+    lines: Lines = [(item.line, item.text) for item in logical]
+    text = "\n".join(t for _, t in lines)
+    kinds: list[str] = []
+    dumps = _pyspy_json(raw, text, artifact)
+    if dumps:
+        kinds.append("py-spy dump (JSON)")
+        for d in dumps:
+            result.rows += list(pyspy.rows(d))
+        return kinds
+    whole_dump = pyspy.looks_like_pyspy(text) and not _has_log_lines(text)
+    if whole_dump:
+        kinds.append("py-spy dump")
+        for d in pyspy.parse_text(lines, artifact):
+            result.rows += list(pyspy.rows(d))
+    for reader in READERS:
+        if reader.recognises(text):
+            rows = reader.parse(lines, artifact)
+            if rows:
+                kinds.append(reader.kind)
+                result.rows += list(rows)
+    return kinds
+
+
+def _pyspy_json(raw: str, text: str, artifact: str) -> list[stack_dump.Dump]:
+    for candidate in (raw, text):
+        if candidate.lstrip()[:1] in "[{" and '"frames"' in candidate:
+            dumps = pyspy.parse_json(candidate, artifact)
+            if dumps:
+                return dumps
+    return []
+
+
+def _has_log_lines(text: str) -> bool:
+    return "Pyspy dump for PID" in text or "watchdog timeout" in text
+
+
+def _spoken_for(rows: list[Row]) -> set[int]:
+    """Lines of a py-spy dump that its reader took: the log reader must not take them again."""
+    out: set[int] = set()
+    for row in rows:
+        if isinstance(row, Stack) and row.source == "pyspy" and row.line is not None:
+            out.update(range(row.line, (row.line_end or row.line) + 1))
+    return out
+
+
+def _limited(source: Source, notes: list[str]) -> Iterator[bytes | memoryview]:
+    yield from source.blocks(on_note=notes.append)
+
+
+def _join(*notes: str) -> str:
+    return "; ".join(n for n in notes if n)
+
+
+def setting_rows(options: dict[str, Any], source: str) -> list[Row]:
+    """Settings that the user stated (``--set``, ``--sglang``)."""
+    return [Setting(key, str(value), source, "(command line)", None) for key, value in options.items()]

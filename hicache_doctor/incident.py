@@ -1,0 +1,152 @@
+"""The one service: paths (or a store that something else filled) → evidence → verdict.
+
+Library callers use :func:`analyze`; the CLI is a thin layer over it.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import os
+import shutil
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO
+
+from hicache_doctor.errors import InputError
+from hicache_doctor.evidence.rows import Artifact, Batch, ExceptionRow, LogRecord, Row, Stack
+from hicache_doctor.signatures.verdict import InventoryRow, OtherIncident, Verdict
+
+if TYPE_CHECKING:
+    from hicache_doctor.artifacts.lives import Earlier
+    from hicache_doctor.evidence.store import Store
+
+STARTUP_KINDS = {"init_distributed", "host_pool_gb", "host_pool_tokens", "tree_cache", "pool_sizes", "load_weight_end", "ready"}
+
+
+@dataclass(slots=True)
+class Options:
+    """What the user may say about an incident beside its paths. Times are epoch seconds."""
+
+    settings: Mapping[str, str] = field(default_factory=dict)
+    ranks: Mapping[str, str] = field(default_factory=dict)
+    rules: Sequence[Path] = ()
+    life: int | None = None
+    last: float | None = None
+    since: float | None = None
+    whole_digest: bool = False
+    db: Path | None = None
+
+
+@dataclass(slots=True)
+class Result:
+    """A verdict and the store behind it; close the store when done."""
+
+    verdict: Verdict
+    store: Store
+    readable: bool
+
+
+def analyze(paths: Sequence[str], options: Options | None = None, *, stdin: BinaryIO | None = None) -> Result:
+    """Read everything below ``paths`` and diagnose it.
+
+    Never raises for bad artefacts: those are told in the inventory. ``readable`` is False when nothing could be read.
+
+    Raises:
+        RuleError: a rule file is wrong.
+        UsageError: the database file exists already.
+    """
+    from hicache_doctor.artifacts import inventory, lives, ranks, vocabulary
+    from hicache_doctor.evidence.store import Store
+    from hicache_doctor.signatures.diagnose import diagnose
+    from hicache_doctor.signatures.load import load
+
+    options = options or Options()
+    base = load(options.rules)
+    words = vocabulary.load()
+    store = Store.create(options.db)
+    spool = Path(tempfile.mkdtemp(prefix="hicache-doctor-spool-"))
+    os.chmod(spool, 0o700)
+    try:
+        reads = list(
+            inventory.read_all(paths, words, spool=spool, stdin=stdin, whole_digest=options.whole_digest)
+        )
+        rows = {r.artifact.id: r.rows for r in reads}
+        if options.settings:
+            rows["(command line)"] = inventory.setting_rows(dict(options.settings), "option")
+        _only_recent(rows, options)
+        earlier = lives.select(rows, options.life)
+        found = ranks.Identity(rows, options.ranks).resolve()
+        store.add([r.artifact for r in reads])
+        store.add(found)
+        for own in rows.values():
+            store.add(own)
+        for read in reads:
+            for table in read.tables:
+                store.add_table("batch", table)
+        store.flush()
+        verdict = diagnose(store, base)
+    except BaseException:
+        store.close()
+        raise
+    finally:
+        shutil.rmtree(spool, ignore_errors=True)
+    verdict.inventory = [_inventory(r.artifact) for r in reads]
+    verdict.other_incidents = [_other(e) for e in earlier]
+    return Result(verdict, store, any(r.artifact.read != "none" for r in reads))
+
+
+def diagnose_store(store: Store, rules: Sequence[Path] = ()) -> Verdict:
+    """Diagnose a store that a live process or a simulation has filled."""
+    from hicache_doctor.signatures.diagnose import diagnose
+    from hicache_doctor.signatures.load import load
+
+    return diagnose(store, load(rules))
+
+
+def parse_time(text: str) -> float:
+    """``--since``: ISO 8601, UTC when no zone is given.
+
+    Raises:
+        InputError: it is no time.
+    """
+    try:
+        stamp = dt.datetime.fromisoformat(text.strip().replace("Z", "+00:00"))
+    except ValueError:
+        raise InputError(f"{text!r} is no time; write for example 2026-11-30T03:12:44") from None
+    if stamp.tzinfo is None:
+        stamp = stamp.replace(tzinfo=dt.timezone.utc)
+    return stamp.timestamp()
+
+
+def _only_recent(rows: Mapping[str, list[Row]], options: Options) -> None:
+    """``--last`` and ``--since``: drop what is older; start-up lines and settings stay."""
+    start = options.since
+    if options.last is not None:
+        stamps = [r.ts for own in rows.values() for r in own if isinstance(r, (LogRecord, Batch, ExceptionRow)) and r.ts]
+        if stamps:
+            start = max(start or 0.0, max(stamps) - options.last)
+    if start is None:
+        return
+    for own in rows.values():
+        own[:] = [r for r in own if not _older(r, start)]
+
+
+def _older(row: Row, start: float) -> bool:
+    if isinstance(row, LogRecord) and row.kind in STARTUP_KINDS:
+        return False
+    return isinstance(row, (LogRecord, Batch, ExceptionRow, Stack)) and row.ts is not None and row.ts < start
+
+
+def _inventory(a: Artifact) -> InventoryRow:
+    return InventoryRow(artifact=a.path, kind=a.kind, bytes=a.bytes, read=a.read, note=a.note)  # type: ignore[arg-type]
+
+
+def _other(e: Earlier) -> OtherIncident:
+    from hicache_doctor.signatures.match import citation, stamp
+
+    cite = citation({"artifact": e.artifact, "line": e.line, "ts": e.ts})
+    return OtherIncident(time=stamp(e.ts), title=e.title, citations=[cite] if cite else [])
+
+
