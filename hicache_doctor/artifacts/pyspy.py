@@ -38,6 +38,8 @@ _FRAME = re.compile(r"^(\s*)(\S.*?) \(([^()]{1,300}?)(?::(\d+))?\)\s*$")
 _WHERE = re.compile(r".*\.(?:pyx?|so[.\d]*|c|cc|cpp|cu|h)$|<[\w .-]+>|\[?\w+\]?")
 _SECTION = re.compile(r"^\s{4,}(Arguments|Locals):\s*$")
 _LOCAL = re.compile(r"^\s{6,}([A-Za-z_.]\w*): (.*)$")
+# C++ symbols may be long; log records of 100 kB are no frames.
+_LONGEST = 8000
 
 
 def looks_like_pyspy(text: str) -> bool:
@@ -122,7 +124,7 @@ class _Reader:
         return True
 
     def _frame(self, number: int, text: str) -> bool:
-        m = _FRAME.match(text)
+        m = _FRAME.match(text) if len(text) < _LONGEST and text.rstrip().endswith(")") else None
         if m is None or not _WHERE.fullmatch(m.group(3)) or (self.thread is None and m.group(4) is None):
             return False
         indent, name, file, line = m.groups()
