@@ -1,0 +1,230 @@
+"""Configuration in small texts: notes, shell scripts, Dockerfiles, manifests, ``pip list``, ``/server_info``.
+
+Yields Setting rows: ``image`` and ``sglang_version`` (with other package versions), environment variables under their
+own name, and launch options under SGLang's ServerArgs attribute names. ``command_cut`` says that a command visibly
+goes on. Secrets are masked at once, in values and in quotes; a value that was masked is also looked for in all quotes.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from hicache_doctor.artifacts.command_line import commands, options
+from hicache_doctor.artifacts.option_names import attribute, is_known
+from hicache_doctor.artifacts.secret_text import MASK, is_secret, mask, masked
+from hicache_doctor.artifacts.server_args import looks_like_server_args, parse_server_args
+from hicache_doctor.evidence.rows import Setting
+
+__all__ = ["looks_like_launch", "parse", "parse_server_args"]
+
+_VERSION = r"\d+\.\d+(?:\.\d+)?(?:\.?(?:post|rc|dev|a|b)\d+)*(?:\+[\w.]+)?"
+_IMAGE = re.compile(
+    rf"(?<![\w/:.-])((?:[\w.-]+(?::\d+)?/)+[\w.-]*sglang[\w.-]*(?:/[\w.-]+)*):(v?(?:({_VERSION})|[a-z])[\w.-]*)"
+)
+_SGLANG = re.compile(
+    r"(?<![\w/.:-])sglang(?:\[[\w,-]+\])?"
+    r"(?P<how>\s*===?\s*|\s*[:=@]\s*v?|\s+(?:version|release)?:?\s*v?|-v?)"
+    rf"(?P<version>{_VERSION})(?![\w*])",
+    re.I,
+)
+_PACKAGES = {
+    "pytorch": "torch_version", "torch": "torch_version", "sgl_kernel": "sgl_kernel_version",
+    "sgl-kernel": "sgl_kernel_version", "sglang-kernel": "sgl_kernel_version", "python": "python_version",
+    "flashinfer_python": "flashinfer_version", "flashinfer-python": "flashinfer_version",
+    "mooncake-transfer-engine": "mooncake_version", "nvidia-nccl-cu12": "nccl_version",
+    "nvidia-nccl-cu13": "nccl_version",
+}  # fmt: skip
+_PACKAGE = re.compile(rf"^\s*(?:[-*]\s+)?([A-Za-z][\w-]*)(?:\s*==\s*|:\s+|\s+)({_VERSION})(?=\s|$|\s*\()")
+_PIP_NAME = re.compile(r"^Name:\s*(\S+)\s*$")
+_PIP_VERSION = re.compile(rf"^Version:\s*({_VERSION})\s*$")
+_ENV_NAME = r"[A-Z][A-Z0-9]*_[A-Z0-9_]*[A-Z0-9]"
+_ENV = re.compile(
+    r"^\s*(?:[-*]\s+)?(?:(?:export|ENV|set|setenv|env:|environment:)\s+)?"
+    rf"[\"']?(?P<name>{_ENV_NAME})[\"']?(?P<sep>=|\s*:\s+|\s+)"
+    r"(?P<value>.*?)\s*$"
+)
+_INLINE_ENV = re.compile(
+    rf"(?<![\w$-])(?:(?:-e|--env)[ =])?[\"']?(?P<name>{_ENV_NAME})[\"']?(?:=|:\s?(?=[\"'\d]))"
+    r"(?P<value>\"[^\"]*\"|'[^']*'|[^\s;&|]*)"
+)
+_OURS = re.compile(r"(?:SGLANG|SGL|NCCL|TORCH|PYTORCH|MOONCAKE|MC|CUDA|GLOO|HICACHE|HF|NVSHMEM|UCX|LMCACHE)_")
+_NAME = re.compile(
+    r"^\s*-?\s*[{\s]*[\"']?name[\"']?\s*:\s*[\"']?([A-Za-z_][\w.]*)[\"']?\s*"
+    r"(?:,\s*[\"']?value[\"']?\s*:\s*(.*?)\s*}?,?)?\s*$"
+)
+_NAME_VALUE = re.compile(r"^\s*[\"']?value[\"']?\s*:(.*)$")
+_YAML = re.compile(r"^\s*[\"']?([a-z][a-z0-9_-]{2,60})[\"']?\s*:\s*([^\s#{\[|>&].*)$")
+_CLIP = 300
+
+
+def looks_like_launch(text: str) -> bool:
+    """True when something in the text is a setting that this reader knows."""
+    return bool(parse(list(enumerate(text.split("\n")[:400], 1)), ""))
+
+
+def parse(lines: Sequence[tuple[int, str]], artifact: str) -> list[Setting]:
+    """The settings by line; the same key may come several times, from several sources. Never raises."""
+    lines = [(n, t.rstrip("\r")) for n, t in lines if len(t) < 100_000]
+    secrets: set[str] = set()
+    found = list(_json(lines) or _text(lines))
+    used = {number for number, *_ in found}
+    by_line = {n: mask(t.strip()) for n, t in lines if n in used}
+    rows: list[Setting] = []
+    for number, key, value, source in found:
+        if is_secret(key) and masked(key, value) == MASK:
+            secrets.add(value)
+        rows.append(Setting(key, masked(key, value), source, artifact, number, None, by_line.get(number)))
+    for row in rows:
+        row.value = _without(row.value, secrets)
+        row.quote = _clipped(_without(row.quote or "", secrets), row.key)
+    return _distinct(rows)
+
+
+def _clipped(quote: str, key: str) -> str:
+    """Of a long line the part around the key."""
+    if len(quote) <= _CLIP:
+        return quote
+    begin = max(0, max(quote.find(key), quote.find(key.replace("_", "-"))) - 20)
+    return quote[begin : begin + _CLIP]
+
+
+def _distinct(rows: list[Setting]) -> list[Setting]:
+    """The rows by line, each fact of a line and source once."""
+    once = {(r.key, r.value, r.source, r.line): r for r in rows}
+    return sorted(once.values(), key=lambda r: r.line or 0)
+
+
+def _without(text: str, secrets: set[str]) -> str:
+    """The text without values that were secret elsewhere (a value on the line after its option, say)."""
+    for secret in secrets:
+        if len(secret) >= 4:
+            text = text.replace(secret, MASK)
+        elif secret in text.split():
+            text = re.sub(rf"(?<!\S){re.escape(secret)}(?!\S)", MASK, text)
+    return text
+
+
+_Found = tuple[int, str, str, str]
+
+
+def _text(lines: Sequence[tuple[int, str]]) -> Iterator[_Found]:
+    yield from _commands(lines)
+    name: str | None = None
+    package: str | None = None
+    for number, text in lines:
+        if looks_like_server_args(text):
+            values, cut = parse_server_args(text)
+            yield from ((number, k, v, "server_args") for k, v in values.items())
+            if cut:
+                yield number, "server_args_cut", "True", "server_args"
+            continue
+        yield from _versions(number, text)
+        if named := _PIP_NAME.match(text):
+            package = named.group(1).lower()
+        elif package in ("sglang", *_PACKAGES) and (version := _PIP_VERSION.match(text)):
+            yield number, _PACKAGES.get(package, "sglang_version"), version.group(1), "pip"
+        if len(text) > 5000:
+            continue
+        if pair := _NAME.match(text):
+            name = pair.group(1)
+            if pair.group(2) is not None and re.fullmatch(_ENV_NAME, name):
+                yield number, name, _plain(pair.group(2)), "environment"
+            continue
+        if name is not None and (value := _NAME_VALUE.match(text)):
+            if re.fullmatch(_ENV_NAME, name) or is_secret(name):
+                yield number, name, _plain(value.group(1).strip().rstrip(",")), "environment"
+            name = None
+            continue
+        yield from _environment(number, text)
+        if (item := _YAML.match(text)) and is_known(item.group(1)) and "--" not in item.group(2):
+            yield number, attribute(item.group(1)), _boolean(_plain(item.group(2).strip().rstrip(","))), "YAML"
+
+
+def _commands(lines: Sequence[tuple[int, str]]) -> Iterator[_Found]:
+    for command in commands(lines):
+        for number, key, value in options(command):
+            yield number, key, value, "command line"
+        if command.cut and command.line is not None:
+            yield command.line, "command_cut", "True", "command line"
+
+
+def _versions(number: int, text: str) -> Iterator[_Found]:
+    if len(text) > 5000:
+        return
+    for m in _IMAGE.finditer(text):
+        yield number, "image", f"{m.group(1)}:{m.group(2).rstrip('.')}", "image tag"
+        if m.group(3):
+            yield number, "sglang_version", m.group(3), "image tag"
+    for m in _SGLANG.finditer(text):
+        source = "pip" if "==" in m.group("how") or m.group("how").startswith("-") else "version list"
+        yield number, "sglang_version", m.group("version"), source
+    if (package := _PACKAGE.match(text)) and (key := _PACKAGES.get(package.group(1).lower())):
+        yield number, key, package.group(2), "version list"
+
+
+def _environment(number: int, text: str) -> Iterator[_Found]:
+    """Assignments: a line of its own may set any variable, elsewhere only known families (and -e X=Y) count."""
+    if len(text) > 5000:
+        return
+    own = _ENV.match(text)
+    docker = text.lstrip().startswith(("ENV ", "setenv "))
+    if (
+        own is not None
+        and (own.group("sep").strip() or docker)
+        and not _more_follows(own.group("name"), own.group("value"))
+    ):
+        value = re.sub(r"\s+#.*$", "", own.group("value"))
+        yield number, own.group("name"), _plain(value), "environment"
+        return
+    for m in _INLINE_ENV.finditer(text):
+        given = text[: m.start("name")].rstrip("\"' =").endswith(("-e", "--env"))
+        given = given or (own is not None and m.start("name") == own.start("name"))
+        if _OURS.match(m.group("name")) or given or is_secret(m.group("name")):
+            yield number, m.group("name"), _plain(m.group("value").rstrip(".,)}")), "environment"
+
+
+def _more_follows(name: str, value: str) -> bool:
+    """True when the line holds more than one assignment: others, a command, or prose."""
+    if _INLINE_ENV.match(value) or re.search(rf"\s{_ENV_NAME}=|\s(?:python3?|sglang)\s", value):
+        return True
+    return _OURS.match(name) is not None and re.search(r"[.,]\s", value) is not None
+
+
+def _json(lines: Sequence[tuple[int, str]]) -> list[_Found] | None:
+    """The settings of a /server_info (/get_server_info) answer; None when the text is no such JSON."""
+    text = "\n".join(t for _, t in lines).strip()
+    if not text.startswith("{") or len(text) > 4_000_000:
+        return None
+    try:
+        data = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(data, dict) or not ({"tp_size", "server_args", "model_path", "version", "pp_size"} & set(data)):
+        return None
+    nested = data.get("server_args")
+    merged: dict[str, Any] = {**(nested if isinstance(nested, dict) else {}), **data}
+    where: dict[str, int] = {}
+    for number, line in lines:
+        for key in re.findall(r'"(\w+)"\s*:', line):
+            where.setdefault(key, number)
+    first = lines[0][0] if lines else 1
+    out: list[_Found] = []
+    for key, value in merged.items():
+        if key in ("server_args", "internal_states", "prefill", "decode") or isinstance(value, dict):
+            continue
+        known = "sglang_version" if key == "version" else key
+        shown = value if isinstance(value, str) else str(value) if not isinstance(value, list) else json.dumps(value)
+        out.append((where.get(key, first), known, shown[:2000], "server_info"))
+    return out
+
+
+def _plain(text: str) -> str:
+    text = text.strip()
+    return text[1:-1] if len(text) >= 2 and text[0] == text[-1] and text[0] in "\"'" else text
+
+
+def _boolean(text: str) -> str:
+    return {"true": "True", "false": "False", "null": "None", "yes": "True", "no": "False"}.get(text.lower(), text)
