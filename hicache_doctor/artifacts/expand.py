@@ -9,7 +9,7 @@ from __future__ import annotations
 import codecs
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import BinaryIO
 
@@ -59,7 +59,7 @@ class _Expansion:
     def run(self, paths: Sequence[str], stdin: BinaryIO | None) -> Iterator[Source | Problem]:
         for item in found(paths, self._limits):
             if isinstance(item, Problem):
-                yield item
+                yield replace(item, path=self._taken.unique(item.path))
             elif item.identity is None:
                 yield from self._stream(item, stdin)
             else:
@@ -152,13 +152,15 @@ class _Expansion:
         if it.depth >= self._limits.depth:
             yield self._too_deep(it, size)
             return
+        told = False
         for member in members:
             path = self._taken.unique(member.path) if member.path != it.path else it.path
             if isinstance(member, Problem):
+                told |= path == it.path
                 yield Problem(path, member.bytes or (size if path == it.path else 0), member.kind, member.note)
                 continue
             yield from self._file(_File(path, member.kept.file, member.note, spooled=True, depth=it.depth + 1))
-        if it.note:
+        if it.note and not told:
             yield Problem(it.path, size, "archive", it.note)
         self._forget(it)
 

@@ -130,13 +130,15 @@ def _once(groups: list[list[Found | Problem]]) -> None:
             for i, item in enumerate(group):
                 if isinstance(item, Found) and item.linked == linked and item.identity is not None:
                     owner.setdefault(item.identity, (g, i))
+    named = {at: _name(groups[at[0]][at[1]]) for at in owner.values()}
     for g, group in enumerate(groups):
+        kept: list[Found | Problem] = []
         for i, item in enumerate(group):
             if isinstance(item, Problem) or item.identity is None or owner[item.identity] == (g, i):
-                continue
-            at = owner[item.identity]
-            note = f"the same file as {_name(groups[at[0]][at[1]])}: read once"
-            group[i] = Problem(item.shown, item.identity[2], "same file", note)
+                kept.append(item)
+            elif (first := named[owner[item.identity]]) != item.shown:
+                kept.append(Problem(item.shown, item.identity[2], "same file", f"the same file as {first}: read once"))
+        groups[g] = kept
 
 
 def _prefix(groups: list[list[Found | Problem]], paths: Sequence[str]) -> None:
