@@ -163,7 +163,7 @@ def unwrap(text: str, artifact: str) -> tuple[list[Logical], int]:
         offset += len(line.encode("utf-8", "surrogatepass")) + 1
     out += peeler.flush()
     for item in out:
-        item.text = scrubber.scrub(item.text)
+        item.text = scrubber.line(item.text)
     return out, len(physical)
 
 

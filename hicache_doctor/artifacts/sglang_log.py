@@ -1,4 +1,4 @@
-"""The log reader: unwrapped lines in, evidence rows out.
+"""The log reader: unwrapped lines, secrets already dropped, in; evidence rows out.
 
 It follows every writer of a file (``Logical.stream``) by itself: the rank of an unprefixed line is the last one its
 writer named, a traceback or a py-spy block belongs to the rank that opened it. Nothing is decided here.
@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from hicache_doctor.artifacts import pyspy
 from hicache_doctor.artifacts.batch_line import BATCH, parse_batch
 from hicache_doctor.artifacts.launch import parse_server_args
-from hicache_doctor.artifacts.secrets import Scrubber
 from hicache_doctor.artifacts.sglang_prefix import Prefix, parse_prefix
 from hicache_doctor.artifacts.traceback import FRAME, OPENING, Raised, TracebackParser, bare_error
 from hicache_doctor.artifacts.vocabulary import Match, Vocabulary
@@ -63,7 +62,6 @@ class LogReader:
         self.counts: dict[str, int] = {}
         self.sglang_lines = 0
         self._vocabulary = vocabulary
-        self._scrub = Scrubber()
         self._writers: dict[object, _Writer] = {}
         self._life = _Life()
         self._last: dict[tuple[int, str | None], LogRecord] = {}
@@ -201,8 +199,8 @@ class LogReader:
             self._note_last(item, body, rank, ts)
 
     def _log_row(self, item: Logical, body: str, rank: str | None, ts: float | None, match: Match) -> LogRecord:
-        fields = {k: self._scrub.scrub(v)[:CLIP] for k, v in match.fields.items()}
-        text = self._scrub.scrub(body)[:CLIP]
+        fields = {k: v[:CLIP] for k, v in match.fields.items()}
+        text = body[:CLIP]
         number = self._life.number
         return LogRecord(
             self.artifact, item.line, item.line_end, item.offset, ts, rank, match.entry.kind, fields, text, number
@@ -225,7 +223,7 @@ class LogReader:
     def _note_last(self, item: Logical, body: str, rank: str | None, ts: float | None) -> None:
         number = self._life.number
         key = (number, rank)
-        text = self._scrub.scrub(body[:CLIP])
+        text = body[:CLIP]
         self._last[key] = LogRecord(
             self.artifact, item.line, item.line_end, item.offset, ts, rank, "last_line", {}, text, number
         )
@@ -277,7 +275,7 @@ class LogReader:
     def _emit_exception(
         self, raised: Raised, stack: str | None, rank: str | None, ts: float | None, thread: str | None, prefixed: bool
     ) -> None:
-        message = self._scrub.scrub(raised.message)
+        message = raised.message
         words = f"{raised.type}: {message}"
         if raised.frames:
             words += " " + " ".join(f.code for f in raised.frames[-2:])

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 VIEW = re.compile(r"shape '\[(\d+), -1, (\d+)\]' is invalid for input of size (\d+)")
 TENSORS = re.compile(r"The size of tensor a \((\d+)\) must match the size of tensor b \((\d+)\) at non-singleton dimension 0")
 SIZE = re.compile(r"Size mismatch for shape#0\('?batch_size'?\): expected (\d+) but got (\d+)")
+BROADCAST = re.compile(r"value tensor of shape \[(\d+), .*?cannot be broadcast to indexing result of shape \[(\d+),")
 USUAL_HEADS = (64, 32, 16, 8, 128, 40, 20, 10, 96, 48, 24, 12, 28, 14, 7, 56, 4, 2, 1)
 
 CREATE = """
@@ -50,6 +51,9 @@ def arithmetic(message: str, heads: list[int], upstream: set[int]) -> Arithmetic
     m = TENSORS.search(message) or SIZE.search(message)
     if m is not None:
         return Arithmetic(int(m[1]), None, None, None, False, int(m[2]), False)
+    m = BROADCAST.search(message)
+    if m is not None:
+        return Arithmetic(int(m[2]), None, None, None, False, int(m[1]), False)
     m = VIEW.search(message)
     if m is None:
         return None

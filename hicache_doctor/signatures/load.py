@@ -20,7 +20,25 @@ from hicache_doctor.errors import RuleError
 from hicache_doctor.shipped import rules_dir
 from hicache_doctor.signatures.model import Evidence, Node, Rule, RuleAction, RuleNext
 
-LOADER: type[Any] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_SAFE: type[Any] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+def _plain_words(base: type[Any]) -> type[Any]:
+    """A loader for which only true and false are booleans: ``yes:`` and ``no:`` are answers here, not YAML 1.1's."""
+    loader = type("RuleLoader", (base,), {})
+    resolvers = {
+        first: [(tag, rx) for tag, rx in pairs if tag != "tag:yaml.org,2002:bool"]
+        for first, pairs in base.yaml_implicit_resolvers.items()
+    }
+    loader.yaml_implicit_resolvers = resolvers  # type: ignore[attr-defined]
+    loader.add_implicit_resolver(  # type: ignore[attr-defined]
+        "tag:yaml.org,2002:bool", re.compile(r"^(?:true|True|false|False)$"), list("tTfF")
+    )
+    return loader
+
+
+LOADER: type[Any] = _plain_words(_SAFE)
+MARKED: type[Any] = _plain_words(yaml.SafeLoader)
 HEADER = re.compile(r"^--\s*(evidence|says|known):\s*(.*)$")
 
 
@@ -116,7 +134,7 @@ def _explain(model: type[BaseModel], error: ValidationError, raw: Any, path: Pat
 
 def _position(path: Path, raw: Any, location: list[Any]) -> tuple[int, int]:
     """Line and column (1-based) of ``location`` inside the document that equals ``raw``."""
-    root = yaml.compose(path.read_text(encoding="utf-8"), Loader=yaml.SafeLoader)
+    root = yaml.compose(path.read_text(encoding="utf-8"), Loader=MARKED)
     candidates = root.value if isinstance(root, yaml.SequenceNode) else [root]
     node = candidates[0] if candidates else root
     for candidate in candidates:
@@ -141,7 +159,7 @@ def _position(path: Path, raw: Any, location: list[Any]) -> tuple[int, int]:
 
 
 def _constructed(node: yaml.Node) -> Any:
-    loader = yaml.SafeLoader("")
+    loader = MARKED("")
     try:
         return loader.construct_object(node, deep=True)
     finally:
