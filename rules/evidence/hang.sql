@@ -150,3 +150,7 @@ SELECT artifact, line, line_end, rank, ts, text AS quote FROM log WHERE kind = '
 -- evidence: stacks_refused
 -- says: no stack could be taken: {quote}
 SELECT artifact, line, line_end, rank, ts, text AS quote FROM log WHERE kind = 'pyspy_failed' LIMIT 3
+
+-- evidence: waiting_upstream
+-- says: {rank} waits for the stage before it ({quote})
+SELECT artifact, at_line AS line, line_end, rank, ts, quote FROM place WHERE source <> 'traceback' AND waits_for = 'upstream' ORDER BY rank LIMIT 4
