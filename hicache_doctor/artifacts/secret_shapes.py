@@ -143,7 +143,7 @@ _SHAPES: tuple[tuple[str, str, str], ...] = (
     ("hooks.slack.com", r"(hooks\.slack\.com/(?:services|workflows)/)[\w/-]+", r"\1***"),
     ("ssh- ecdsa-", r"((?:ssh-(?:rsa|dss|ed25519)|ecdsa-sha2-\w{1,20})\s{1,4})AAAA[\w+/=]+", r"\1***"),
     ("base64,", r"(data:[\w/+.-]{1,60};base64,)[\w+/=-]+", r"\1***"),
-    ("curl ", r"""(\bcurl\b[^\n]{0,2000}?\s(?:-u|--user)[ =]?['"]?)(?!\*\*\*)[^\s'"]+""", r"\1***"),
+    ("curl ", r"""(\bcurl\b[^\n]{0,400}?\s(?:-u|--user)[ =]?['"]?)(?!\*\*\*)[^\s'"]+""", r"\1***"),
     ("sshpass", r"(\bsshpass\s{1,4}-p\s{0,4})(?!\*\*\*)\S+", r"\1***"),
     ("login ", r"(\blogin\s{1,4}\S{1,200}\s{1,4}password\s{1,4})(?!\*\*\*)\S+", r"\1***"),
 )
