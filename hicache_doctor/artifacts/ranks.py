@@ -43,6 +43,7 @@ class Identity:
                 named = self._from_name(artifact)
                 if named is not None and any(isinstance(r, Stack) or _rank(r) is None for r in rows):
                     self._complete(rows, named, stacks_only=not _has_logs(rows))
+        self._shorten()
         self._labels = self._seen_labels()
         self._numbers()
         self._pids()
@@ -58,9 +59,12 @@ class Identity:
         return None
 
     def _complete(self, rows: list[Row], label: str, *, stacks_only: bool = False) -> None:
-        """A file of one rank: what has no name in it, or a number only, is that rank."""
+        """A file of one rank: what has no name in it, or one number only, is that rank."""
+        numbers = {known for r in rows if (known := _rank(r)) and NUMBER.fullmatch(known)}
         for row in rows:
             known = _rank(row)
+            if known in numbers and len(numbers) > 1:
+                continue
             if stacks_only and not isinstance(row, Stack):
                 continue
             if (known is None or NUMBER.fullmatch(known)) and not isinstance(row, Setting):
@@ -74,9 +78,29 @@ class Identity:
         number = NUMBER_IN_NAME.search(name)
         return f"rank {int(number[1])}" if number else None
 
+    def _shorten(self) -> None:
+        """Metrics name every size (``PP0 TP0``), logs only those above 1 (``PP0``): one process, the log's name."""
+        labels = self._seen_labels()
+        tokens = {label: dict(TOKENS.findall(label)) for label in labels}
+        same = {
+            long: short
+            for long in labels
+            for short in labels
+            if len(tokens[short]) < len(tokens[long])
+            and all(tokens[long].get(k) == v for k, v in tokens[short].items())
+            and all(v == "0" for k, v in tokens[long].items() if k not in tokens[short])
+        }
+        for rows in self._rows.values():
+            for row in rows:
+                known = _rank(row)
+                if known in same:
+                    _set(row, same[known])
+
     def _numbers(self) -> None:
         """``rank 3`` becomes a label where the topology says which one it is."""
         pp, tp = self._sizes
+        if pp is None and not any("PP" in label for label in self._labels):
+            pp = 1
         if not pp or not tp:
             return
         for rows in self._rows.values():

@@ -167,12 +167,7 @@ class LogReader:
         if not block:
             return
         for dump in pyspy.parse_text(block, self.artifact):
-            dump.rank = dump.rank or writer.block_rank
-            rows = pyspy.rows(dump, self.artifact)
-            for row in rows:
-                if isinstance(row, Stack):
-                    row.ts, row.life = writer.block_ts, self._life.number
-            self.rows += rows
+            self.rows += pyspy.rows(dump, writer.block_rank, writer.block_ts, self._life.number)
 
     # -- records ------------------------------------------------------------------------------------------------
 

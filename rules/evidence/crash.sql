@@ -1,21 +1,21 @@
 -- What was raised, by whom, and what the numbers in it say (forms A and B and the named assertions).
 
 -- evidence: own_exception
--- says: {rank} raised an error of its own: {quote}
+-- says: {rank} raised an error of its own
 SELECT artifact, line, line_end, rank, ts, quote, type, message, place FROM rank_role
 WHERE proof = 'own' AND role = 'first' ORDER BY position LIMIT 4
 
 -- evidence: victims_only
--- says: every rank that speaks only lost a peer ({rank}: {quote})
+-- says: every rank that speaks only lost a peer
 SELECT artifact, line, line_end, rank, ts, quote FROM rank_role
 WHERE proof = 'peer_closed' AND NOT EXISTS (SELECT 1 FROM rank_role WHERE proof IN ('own', 'native', 'timeout')) LIMIT 4
 
 -- evidence: peer_closed
--- says: {rank} only lost its peer: {quote}
+-- says: {rank} only lost its peer
 SELECT artifact, line, line_end, rank, ts, quote FROM rank_role WHERE proof = 'peer_closed' ORDER BY rank LIMIT 4
 
 -- evidence: native_crash
--- says: {rank} died in native code: {quote}
+-- says: {rank} died in native code
 SELECT artifact, line, line_end, rank, ts, text AS quote FROM log WHERE kind IN ('fatal_python', 'kernel_segfault')
 UNION ALL
 SELECT artifact, line, line_end, rank, ts, text FROM log WHERE kind = 'subprocess_crashed' AND try_cast(fields->>'code' AS INT) IN (-11, -6, 139, 134)
@@ -94,14 +94,14 @@ SELECT artifact_b, line_b, line_b, rank_b, quote_b, key, rank_a, value_a, rank_b
 LIMIT 4
 
 -- evidence: storage_error_before
--- says: {rank} lost part of an L3 read just before: {quote}
+-- says: {rank} lost part of an L3 read just before
 SELECT l.artifact, l.line, l.line_end, l.rank, l.ts, l.text AS quote FROM log l JOIN rank_role r ON r.role = 'first' AND r.artifact = l.artifact
 WHERE l.kind IN ('storage_error', 'storage_write_failed') AND l.line < r.line AND (l.ts IS NULL OR r.ts IS NULL OR r.ts - l.ts BETWEEN -1 AND 60)
   AND (l.rank IS NULL OR l.rank IS NOT DISTINCT FROM r.rank)
 ORDER BY l.line DESC LIMIT 2
 
 -- evidence: abort_burst
--- says: {n} requests were aborted in the seconds before ({quote})
+-- says: {n} requests were aborted in the seconds before
 SELECT l.artifact, l.line, l.line_end, l.rank, l.ts, l.text AS quote, count(*) OVER () AS n
 FROM log l JOIN (SELECT artifact, min(ts) AS ts, min(line) AS line FROM exception WHERE proof <> 'analyser' GROUP BY artifact
                  UNION ALL SELECT artifact, min(ts), min(line) FROM log WHERE kind IN ('nccl_timeout', 'watchdog_timeout') GROUP BY artifact) e
@@ -113,14 +113,14 @@ WHERE l.kind IN ('client_disconnected', 'abort_request', 'transfer_failed') AND 
 ORDER BY l.artifact, l.line LIMIT 6
 
 -- evidence: abort_seen
--- says: a request was aborted in the seconds before ({quote})
+-- says: a request was aborted in the seconds before
 SELECT l.artifact, l.line, l.line_end, l.rank, l.ts, l.text AS quote FROM log l
 JOIN (SELECT artifact, min(ts) AS ts, min(line) AS line FROM exception WHERE proof <> 'analyser' GROUP BY artifact) e ON e.artifact = l.artifact
 WHERE l.kind IN ('client_disconnected', 'abort_request', 'transfer_failed') AND l.line < e.line AND (l.ts IS NULL OR e.ts IS NULL OR e.ts - l.ts BETWEEN -1 AND 10)
 ORDER BY l.line DESC LIMIT 3
 
 -- evidence: timeout_message
--- says: a request timed out ({quote})
+-- says: a request timed out
 SELECT artifact, line, line_end, rank, ts, text AS quote FROM log WHERE kind = 'request_timeout' LIMIT 3
 
 -- evidence: timeout_one_stage
@@ -129,7 +129,7 @@ SELECT artifact, line, line_end, rank, ts, text AS quote FROM log WHERE kind = '
 SELECT any_value(artifact) AS artifact, min(line) AS line, any_value(text) AS quote, any_value(rank) AS rank FROM log WHERE kind = 'request_timeout' HAVING count(DISTINCT rank) = 1
 
 -- evidence: pop_from_empty_queue
--- says: {rank} was told to drain more acks than it had submitted: {quote}
+-- says: {rank} was told to drain more acks than it had submitted
 SELECT e.artifact, e.line, e.line_end, e.rank, e.ts, e.type || ': ' || e.message AS quote FROM exception e JOIN place p ON p.stack = e.stack
 WHERE e.type LIKE '%IndexError' AND e.message LIKE 'pop from empty list%' AND (p.place IN ('ack_pop', 'write_vote', 'load_vote') OR p.frames LIKE '%writing_check%' OR p.frames LIKE '%loading_check%')
 UNION ALL
@@ -138,59 +138,59 @@ WHERE e.message LIKE 'pop from empty list%' AND EXISTS (SELECT 1 FROM log l WHER
 ORDER BY 5 NULLS LAST LIMIT 3
 
 -- evidence: ack_key_error
--- says: {rank} drained an ack of an operation that it never submitted: {quote}
+-- says: {rank} drained an ack of an operation that it never submitted
 SELECT e.artifact, e.line, e.line_end, e.rank, e.ts, e.type || ': ' || e.message AS quote FROM exception e JOIN place p ON p.stack = e.stack
 WHERE e.type = 'KeyError' AND p.place = 'ack_pop' LIMIT 2
 
 -- evidence: reclaim_diverged
--- says: {rank} found that its eviction victims differ from its peers': {quote}
+-- says: {rank} found that its eviction victims differ from its peers'
 SELECT artifact, line, line_end, rank, ts, type || ': ' || message AS quote FROM exception WHERE message LIKE '%duplicate-reclaim victims diverged%' LIMIT 3
 
 -- evidence: consensus_divergence
--- says: the consensus checker of {rank} found the first difference: {quote}
+-- says: the consensus checker of {rank} found the first difference
 SELECT artifact, line, line_end, rank, ts, text AS quote FROM log WHERE kind = 'rank_divergence' ORDER BY ts NULLS LAST, artifact, line LIMIT 4
 
 -- evidence: non_leaf_assert
--- says: {rank} evicted a host node that is no leaf: {quote}
+-- says: {rank} evicted a host node that is no leaf
 SELECT artifact, line, line_end, rank, ts, type || ': ' || message AS quote FROM exception WHERE message LIKE 'non-leaf, node.id=%' LIMIT 2
 
 -- evidence: ticket_error
--- says: {rank} met a prefetch ticket out of order: {quote}
+-- says: {rank} met a prefetch ticket out of order
 SELECT artifact, line, line_end, rank, ts, text AS quote FROM log WHERE kind = 'ticket_error' LIMIT 3
 
 -- evidence: layer_event_index
--- says: {rank} waited for a layer that the transfer doesn't have: {quote}
+-- says: {rank} waited for a layer that the transfer doesn't have
 SELECT e.artifact, e.line, e.line_end, e.rank, e.ts, e.type || ': ' || e.message AS quote FROM exception e JOIN frame f ON f.stack = e.stack
 WHERE e.type LIKE '%IndexError' AND e.message LIKE 'list index out of range%' AND (f.cls = 'LayerLoadingEvent' OR (f.function = 'wait' AND f.file LIKE '%cache_controller.py')) LIMIT 2
 
 -- evidence: chunk_profiling_failed
--- says: profiling for dynamic chunking failed: {quote}
+-- says: profiling for dynamic chunking failed
 SELECT artifact, line, line_end, rank, ts, text AS quote FROM log WHERE kind = 'dynamic_chunk' AND regexp_matches(lower(text), 'fail|error|exception|fall|disab|invalid|warn')
 UNION ALL
 SELECT artifact, line, line_end, rank, ts, type || ': ' || message FROM exception WHERE message LIKE '%_is_extend_in_batch%'
 LIMIT 3
 
 -- evidence: swa_pool_stage
--- says: a build with half of a later change: {quote}
+-- says: a build with half of a later change
 SELECT artifact, line, line_end, rank, ts, type || ': ' || message AS quote FROM exception WHERE message LIKE '%KV pool must be PP-stage-local%' LIMIT 2
 
 -- evidence: gloo_size_mismatch
--- says: a gloo message of another size arrived ({quote}): a call was skipped and the next one paired with it
+-- says: a gloo message of another size arrived: a call was skipped and the next one paired with it
 SELECT artifact, line, line_end, rank, ts, text AS quote FROM log WHERE kind = 'gloo_size_mismatch' LIMIT 3
 
 -- evidence: exception_in_cache_code
--- says: {rank} failed inside the cache code: {quote}
+-- says: {rank} failed inside the cache code
 SELECT e.artifact, e.line, e.line_end, e.rank, e.ts, e.type || ': ' || e.message AS quote FROM rank_role e
 JOIN exception x ON x.artifact = e.artifact AND x.line = e.line JOIN frame f ON f.stack = x.stack
 WHERE e.role = 'first' AND regexp_matches(f.file, '(radix_cache|cache_controller|mem_cache|memory_pool_host)') AND f.depth <= 3 LIMIT 1
 
 -- evidence: exception_in_forward
--- says: {rank} failed inside the model's forward pass: {quote}
+-- says: {rank} failed inside the model's forward pass
 SELECT e.artifact, e.line, e.line_end, e.rank, e.ts, e.quote FROM rank_role e JOIN exception x ON x.artifact = e.artifact AND x.line = e.line
 JOIN place p ON p.stack = x.stack WHERE e.role = 'first' AND p.place = 'forward' LIMIT 1
 
 -- evidence: sglang_frames
--- says: {rank} failed in SGLang's own code: {quote}
+-- says: {rank} failed in SGLang's own code
 SELECT r.artifact, r.line, r.line_end, r.rank, r.ts, r.quote FROM rank_role r JOIN exception x ON x.artifact = r.artifact AND x.line = r.line
 WHERE r.role = 'first' AND EXISTS (SELECT 1 FROM frame f WHERE f.stack = x.stack AND (f.file LIKE '%/srt/%' OR f.file LIKE '%sglang%'
    OR regexp_matches(f.file, '(scheduler|radix_cache|cache_controller|tp_worker|model_runner)\w*\.py$'))) LIMIT 2

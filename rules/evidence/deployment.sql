@@ -51,7 +51,7 @@ LIMIT 3
 
 -- evidence: hicache_off
 -- says: HiCache is off
--- known: SELECT count(*) > 0 FROM cfg WHERE key = 'enable_hierarchical_cache'
+-- known: SELECT (SELECT count(*) FROM cfg WHERE key = 'enable_hierarchical_cache') + (SELECT count(*) FROM log WHERE kind IN ('host_pool_gb', 'host_pool_tokens', 'hicache_initialized', 'tree_cache', 'prefetch_local_synced', 'prefetch_agreed', 'storage_backend')) + (SELECT count(*) FROM place WHERE hicache OR tree IS NOT NULL) > 0
 SELECT artifact, line, line AS line_end, quote FROM cfg WHERE key = 'enable_hierarchical_cache' AND lower(value) = 'false'
 UNION ALL
 SELECT artifact, line, line_end, text FROM log WHERE kind = 'tree_cache' AND fields->>'hicache' = 'False'

@@ -1,7 +1,7 @@
 -- Who stands where. Only the combination over ranks is evidence: a rank parked in recv_requests looks like an idle one.
 
 -- evidence: hang_seen
--- says: no rank raised an error, but progress stopped ({quote})
+-- says: no rank raised an error, but progress stopped
 SELECT artifact, line, line_end, rank, ts, text AS quote FROM log WHERE kind IN ('watchdog_timeout', 'nccl_timeout', 'gloo_timeout')
 UNION ALL
 SELECT artifact, line, line_end, rank, ts, text FROM log WHERE kind = 'nccl_pg_status' AND text LIKE '%watchdog at work%'
@@ -53,7 +53,7 @@ SELECT any_value(artifact) AS artifact, min(at_line) AS line, any_value(quote) A
 WHERE source <> 'traceback' HAVING count(DISTINCT rank) > 1 AND bool_and(place IN ('prefetch_vote', 'pp_sync_recv_in_prefetch_vote'))
 
 -- evidence: waiting_downstream_stage
--- says: {rank} waits for a message of the stage before it and is a victim ({quote})
+-- says: {rank} waits for a message of the stage before it and is a victim
 SELECT artifact, at_line AS line, line_end, rank, ts, quote FROM place
 WHERE source <> 'traceback' AND (waits_for = 'upstream') AND try_cast(regexp_extract(rank, 'PP(\d+)', 1) AS INT) > 0 ORDER BY rank LIMIT 4
 
@@ -66,7 +66,7 @@ SELECT artifact, at_line AS line, line_end, rank, ts, quote FROM place WHERE sou
 SELECT artifact, at_line AS line, line_end, rank, ts, quote FROM place WHERE source <> 'traceback' AND place LIKE 'pp_sync_recv%' LIMIT 3
 
 -- evidence: stages_in_different_p2p
--- says: the stages wait in different point-to-point slots ({rank}: {quote})
+-- says: the stages wait in different point-to-point slots
 SELECT artifact, at_line AS line, line_end, rank, ts, quote FROM place
 WHERE source <> 'traceback' AND place IN ('pp_recv_pyobj', 'pp_recv_proxy', 'pp_recv_output', 'pp_commit_send', 'pp_recv_requests')
   AND (SELECT count(DISTINCT place) FROM place WHERE source <> 'traceback' AND place IN ('pp_recv_pyobj', 'pp_recv_proxy', 'pp_recv_output', 'pp_commit_send', 'pp_recv_requests')) >= 2
@@ -91,13 +91,13 @@ SELECT any_value(artifact) AS artifact, min(at_line) AS line, any_value(quote) A
 WHERE source <> 'traceback' HAVING count(DISTINCT rank) > 1 AND bool_and(place IN ('gpu_collective'))
 
 -- evidence: numel_differs
--- says: at the same sequence number the ranks bring different sizes ({rank}: {quote})
+-- says: at the same sequence number the ranks bring different sizes
 SELECT a.artifact, a.line, a.line_end, a.rank, a.ts, a.text AS quote FROM log a JOIN log b ON a.kind = b.kind AND a.fields->>'seq' = b.fields->>'seq'
   AND a.fields->>'op' = b.fields->>'op' AND a.fields->>'numel_in' <> b.fields->>'numel_in'
 WHERE a.kind = 'nccl_timeout' LIMIT 4
 
 -- evidence: recorder_size_mismatch
--- says: the recorder's analyser found two sizes at one sequence number ({quote})
+-- says: the recorder's analyser found two sizes at one sequence number
 SELECT artifact, line, line_end, NULL AS rank, ts, text AS quote FROM log WHERE kind = 'frtrace_error' AND text LIKE '%SIZE%' LIMIT 2
 
 -- evidence: new_group_wait
@@ -113,7 +113,7 @@ SELECT artifact, at_line AS line, line_end, rank, ts, quote FROM place WHERE pla
 SELECT artifact, at_line AS line, line_end, rank, ts, quote FROM place WHERE place = 'spec_verify' LIMIT 2
 
 -- evidence: same_collective_everywhere
--- says: {n} ranks wait at the same sequence number of the same collective ({quote})
+-- says: {n} ranks wait at the same sequence number of the same collective
 SELECT a.artifact, a.line, a.line_end, a.rank, a.ts, a.text AS quote, k.n FROM log a JOIN (
   SELECT fields->>'seq' AS seq, fields->>'op' AS op, count(DISTINCT rank) AS n FROM log WHERE kind = 'nccl_timeout' GROUP BY ALL) k
   ON a.fields->>'seq' = k.seq AND a.fields->>'op' = k.op
@@ -130,7 +130,7 @@ ORDER BY 1, 2 LIMIT 4
 SELECT artifact, line, line AS line_end, quote, value FROM cfg WHERE key = 'nnodes' AND try_cast(value AS INT) > 1
 
 -- evidence: network_error
--- says: the network layer reports an error: {quote}
+-- says: the network layer reports an error
 SELECT artifact, line, line_end, rank, ts, text AS quote FROM log WHERE kind IN ('nccl_net_warn') AND regexp_matches(text, 'NET/|Got completion|ibv_|vendor err|Connection') LIMIT 3
 
 -- evidence: eviction_never_ran
@@ -142,15 +142,21 @@ FROM log WHERE kind = 'pool_state' AND CAST(coalesce(fields->>'total', fields->>
 LIMIT 2
 
 -- evidence: pool_empty_warmup
--- says: the cache was empty when it stopped ({quote})
+-- says: the cache was empty when it stopped
 SELECT artifact, line, line_end, rank, ts, text AS quote FROM log WHERE kind = 'pool_state'
   AND CAST(coalesce(fields->>'evictable', fields->>'evictable2') AS DOUBLE) = 0
   AND CAST(coalesce(fields->>'available', fields->>'available2') AS DOUBLE) / nullif(CAST(coalesce(fields->>'total', fields->>'total2') AS DOUBLE), 0) > 0.98 LIMIT 2
 
 -- evidence: stacks_refused
--- says: no stack could be taken: {quote}
+-- says: no stack could be taken
 SELECT artifact, line, line_end, rank, ts, text AS quote FROM log WHERE kind = 'pyspy_failed' LIMIT 3
 
 -- evidence: waiting_upstream
--- says: {rank} waits for the stage before it ({quote})
+-- says: {rank} waits for the stage before it
 SELECT artifact, at_line AS line, line_end, rank, ts, quote FROM place WHERE source <> 'traceback' AND waits_for = 'upstream' ORDER BY rank LIMIT 4
+
+-- evidence: stacks_of_all
+-- says: stacks of all {n} ranks are here
+SELECT NULL AS artifact, count(DISTINCT rank) AS n FROM place WHERE source <> 'traceback'
+HAVING count(DISTINCT rank) > 1 AND NOT EXISTS (SELECT 1 FROM missing_rank)
+   AND count(DISTINCT rank) >= (SELECT count(*) FROM rank)

@@ -1,7 +1,7 @@
 -- Memory, hardware, start-up, storage, requests, and what a healthy deployment shows.
 
 -- evidence: gpu_fault
--- says: a GPU fault: {quote}
+-- says: a GPU fault
 SELECT artifact, line, line_end, rank, ts, text AS quote FROM log WHERE kind = 'kernel_xid' AND coalesce(fields->>'role', '') <> 'follow_on'
 UNION ALL
 SELECT artifact, line, line_end, rank, ts, text FROM log WHERE kind = 'cuda_illegal_access' AND text NOT LIKE '%device-side assert%'
@@ -10,35 +10,35 @@ SELECT artifact, line, line_end, rank, ts, text FROM log WHERE kind = 'kernel_xi
 LIMIT 4
 
 -- evidence: spec_error
--- says: {rank} failed in the verification of speculative decoding: {quote}
+-- says: {rank} failed in the verification of speculative decoding
 SELECT e.artifact, e.line, e.line_end, e.rank, e.ts, e.type || ': ' || e.message AS quote FROM rank_role e
 JOIN exception x ON x.artifact = e.artifact AND x.line = e.line JOIN frame f ON f.stack = x.stack
 WHERE e.role = 'first' AND f.file LIKE '%/speculative/%' AND f.depth <= 4 LIMIT 1
 
 -- evidence: device_assert
--- says: a device-side assertion failed: {quote}
+-- says: a device-side assertion failed
 SELECT artifact, line, line_end, rank, ts, text AS quote FROM log WHERE kind = 'device_assert' OR (kind = 'cuda_illegal_access' AND text LIKE '%device-side assert%') LIMIT 2
 
 -- evidence: pool_exhausted
--- says: the device pool was really full: {quote}
+-- says: the device pool was really full
 SELECT artifact, line, line_end, rank, ts, text AS quote FROM log WHERE kind = 'out_of_slots'
   AND NOT EXISTS (SELECT 1 FROM log d WHERE d.kind = 'out_of_slots_detail' AND CAST(d.fields->>'evictable' AS DOUBLE) > 4 * CAST(d.fields->>'free' AS DOUBLE) AND CAST(d.fields->>'evictable' AS DOUBLE) > 50000)
 LIMIT 2
 
 -- evidence: pool_exhausted_detail
--- says: hardly anything was evictable: {quote}
+-- says: hardly anything was evictable
 SELECT artifact, line, line_end, rank, ts, text AS quote FROM log WHERE kind = 'out_of_slots_detail' LIMIT 1
 
 -- evidence: gpu_memory_full
--- says: the GPU's memory is full: {quote}
+-- says: the GPU's memory is full
 SELECT artifact, line, line_end, rank, ts, text AS quote FROM log WHERE kind = 'cuda_oom' LIMIT 2
 
 -- evidence: host_oom_kill
--- says: the kernel killed the process for memory: {quote}
+-- says: the kernel killed the process for memory
 SELECT artifact, line, line_end, rank, ts, text AS quote FROM log WHERE kind = 'kernel_oom_kill' LIMIT 3
 
 -- evidence: host_alloc_failed
--- says: host memory could not be allocated: {quote}
+-- says: host memory could not be allocated
 SELECT artifact, line, line_end, rank, ts, text AS quote FROM log WHERE kind = 'host_alloc_failed' LIMIT 2
 
 -- evidence: rss_grows_first_stage
@@ -58,41 +58,41 @@ SELECT s.artifact, s.line, s.rank, s.rank || ' grows while idle' AS quote FROM r
 WHERE i.idle AND i.n >= 3 AND i.per_hour > 0.4 * s.per_hour AND s.per_hour > 5e8 LIMIT 2
 
 -- evidence: rss_grows_with_load
--- says: memory grows with the load and stands still without it ({rank} {quote})
+-- says: memory grows with the load and stands still without it
 SELECT s.artifact, s.line, s.line AS line_end, s.rank, printf('rss %.1f GB to %.1f GB', s.lowest / 1e9, s.highest / 1e9) AS quote FROM rss_slope s
 WHERE s.growth > 2e9 AND NOT EXISTS (SELECT 1 FROM rss_slope o WHERE o.rank LIKE '%PP%') LIMIT 2
 
 -- evidence: pp_sync_allocations
--- says: the live allocations are the sends of the PP count exchange ({quote})
+-- says: the live allocations are the sends of the PP count exchange
 SELECT artifact, line, line AS line_end, rank, (labels->>'function') || ' ' || coalesce(labels->>'file', '') AS quote FROM sample
 WHERE name = 'memray_live_bytes' AND (labels->>'function') IN ('_pp_sync', 'isend') ORDER BY labels->>'function' LIMIT 4
 
 -- evidence: startup_error
--- says: it failed while starting: {quote}
+-- says: it failed while starting
 SELECT r.artifact, r.line, r.line_end, r.rank, r.ts, r.quote FROM rank_role r JOIN exception x ON x.artifact = r.artifact AND x.line = r.line
 WHERE r.role = 'first' AND EXISTS (SELECT 1 FROM frame f WHERE f.stack = x.stack AND f.function = '__init__')
   AND NOT EXISTS (SELECT 1 FROM frame f WHERE f.stack = x.stack AND f.function LIKE 'event_loop%') LIMIT 2
 
 -- evidence: handshake_refused
--- says: a peer's port was not open yet: {quote}
+-- says: a peer's port was not open yet
 SELECT artifact, line, line_end, rank, ts, text AS quote FROM log WHERE kind = 'handshake_refused' LIMIT 2
 
 -- evidence: storage_thread_died
--- says: the background thread {thread} of the storage tier died, the scheduler went on without it: {quote}
+-- says: the background thread {thread} of the storage tier died, the scheduler went on without it
 SELECT e.artifact, p.at_line AS line, e.line_end, e.rank, e.ts, e.type || ': ' || e.message || ' in ' || p.function AS quote, e.thread
 FROM exception e LEFT JOIN (SELECT s.id, f.at_line, f.function FROM stack s JOIN frame f ON f.stack = s.id AND f.depth = 0) p ON p.id = e.stack
 WHERE e.thread IS NOT NULL AND regexp_matches(e.thread, 'prefetch|backup|storage|hicache|write_thread|load_thread') LIMIT 2
 
 -- evidence: storage_pages_skipped
--- says: pages beyond the backend's buffer are neither written nor read: {quote}
+-- says: pages beyond the backend's buffer are neither written nor read
 SELECT artifact, line, line_end, rank, ts, text AS quote FROM log WHERE kind = 'storage_skipped_pages' LIMIT 2
 
 -- evidence: storage_write_failed
--- says: pages were not written to L3: {quote}
+-- says: pages were not written to L3
 SELECT artifact, line, line_end, rank, ts, text AS quote FROM log WHERE kind = 'storage_write_failed' LIMIT 2
 
 -- evidence: prefetch_never_returns
--- says: `occupied` of the prefetch buffer never returns to 0 ({quote})
+-- says: `occupied` of the prefetch buffer never returns to 0
 -- known: SELECT count(*) >= 10 FROM prefetch
 SELECT any_value(artifact) AS artifact, max(line) AS line, rank, arg_max(text, line) AS quote FROM prefetch GROUP BY rank
 HAVING count(*) >= 10 AND min(occupied) FILTER (WHERE occupied IS NOT NULL) > 0
@@ -116,26 +116,26 @@ WHERE s.name = 'num_prefill_bootstrap_queue_reqs' AND s.value > 0 AND try_cast(r
 LIMIT 3
 
 -- evidence: slow_prefill_floor
--- says: prefill runs at a fraction of a token a second with nothing queued ({quote})
+-- says: prefill runs at a fraction of a token a second with nothing queued
 SELECT artifact, line, line_end, rank, ts, text AS quote FROM log WHERE kind = 'prefill_floor' LIMIT 3
 
 -- evidence: vote_cost
--- says: the per-step votes take a large share of the time ({quote})
+-- says: the per-step votes take a large share of the time
 SELECT artifact, line, line_end, rank, ts, text AS quote FROM log WHERE kind = 'vote_profile' LIMIT 2
 
 -- evidence: wrong_output_reported
--- says: the report speaks of wrong output without an error ({quote})
+-- says: the report speaks of wrong output without an error
 SELECT artifact, line, line_end, rank, ts, text AS quote FROM log WHERE kind = 'wrong_output' LIMIT 2
 
 -- evidence: aborted_transfers
--- says: clients went away and the abort is reported as a transfer error: {quote}
+-- says: clients went away and the abort is reported as a transfer error
 SELECT artifact, line, line_end, rank, ts, text AS quote FROM log WHERE kind = 'transfer_failed' AND text LIKE '%AbortReq%'
 UNION ALL
 SELECT artifact, line, line_end, rank, ts, text FROM log WHERE kind = 'abort_request' AND text LIKE '%Aborted by AbortReq%'
 LIMIT 3
 
 -- evidence: any_failure
--- says: something failed: {quote}
+-- says: something failed
 SELECT artifact, line, line_end, rank, ts, quote FROM rank_role
 UNION ALL
 SELECT artifact, line, line_end, rank, ts, text FROM log WHERE kind IN ('sigquit', 'killed', 'subprocess_crashed', 'elastic_failed', 'watchdog_timeout', 'startup_failed', 'kernel_oom_kill', 'frtrace_missing_ranks', 'frtrace_error', 'ras_mismatch')
