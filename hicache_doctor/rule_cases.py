@@ -1,0 +1,118 @@
+"""The rules' own cases: small incidents beside each rule, and logs of healthy deployments that must raise nothing.
+
+``rules/cases/<id>.yaml`` holds a list of ``{name, files: {name: text}, expect: {…}}``; ``expect`` has ``status`` and
+``signature`` or ``other_cause``, perhaps ``first_failing_rank`` and ``confidence``, or ``not: <id>`` for a negative case.
+``rules/cases/healthy/`` holds logs, or folders of logs, for which any signature is a false alarm.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from hicache_doctor.errors import RuleError
+from hicache_doctor.incident import Options, analyze
+from hicache_doctor.shipped import rules_dir
+from hicache_doctor.signatures.verdict import Verdict
+
+
+class Expectation(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    status: str | None = None
+    signature: str | None = None
+    other_cause: str | None = None
+    confidence: str | None = None
+    first_failing_rank: str | None = None
+    root_cause_pr: int | None = None
+    never: str | None = Field(default=None, alias="not")
+
+
+class Case(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    name: str
+    files: dict[str, str]
+    expect: Expectation
+    sglang: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """One case run; ``problem`` is None when it holds."""
+
+    rule: str
+    name: str
+    problem: str | None
+
+
+def run(extra: tuple[Path, ...] = ()) -> Iterator[Outcome]:
+    """Run the cases of the shipped rules and of every directory of ``extra``.
+
+    Raises:
+        RuleError: a rule or a case file is wrong.
+    """
+    for folder in (rules_dir(), *extra):
+        for path in sorted((folder / "cases").glob("*.yaml")):
+            for case in load(path):
+                yield Outcome(path.stem, case.name, _problem(case, extra))
+        healthy = folder / "cases" / "healthy"
+        if healthy.is_dir():
+            for entry in sorted(healthy.iterdir()):
+                yield Outcome("healthy", entry.name, _false_alarm(entry, extra))
+
+
+def load(path: Path) -> list[Case]:
+    """The cases of one file.
+
+    Raises:
+        RuleError: it cannot be read.
+    """
+    try:
+        raw: list[Any] = yaml.load(path.read_text(encoding="utf-8"), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+        return [Case.model_validate(item) for item in raw or []]
+    except (OSError, yaml.YAMLError, ValidationError) as e:
+        raise RuleError(f"{path}:1:1", str(e).splitlines()[0]) from None
+
+
+def _verdict(paths: list[str], extra: tuple[Path, ...], sglang: str | None = None) -> Verdict:
+    settings = {"sglang_version": sglang} if sglang else {}
+    result = analyze(paths, Options(settings=settings, rules=extra))
+    result.store.close()
+    return result.verdict
+
+
+def _problem(case: Case, extra: tuple[Path, ...]) -> str | None:
+    with tempfile.TemporaryDirectory(prefix="hicache-doctor-case-") as folder:
+        for name, text in case.files.items():
+            target = Path(folder) / Path(name).name
+            target.write_text(text, encoding="utf-8")
+        verdict = _verdict([folder], extra, case.sglang)
+    want = case.expect
+    if want.never is not None:
+        said = verdict.signature or (verdict.other_cause.id if verdict.other_cause else verdict.status)
+        return f"says {said}, which it must not" if said == want.never else None
+    got = {
+        "status": verdict.status,
+        "signature": verdict.signature,
+        "other_cause": verdict.other_cause.id if verdict.other_cause else None,
+        "confidence": verdict.confidence,
+        "first_failing_rank": verdict.first_failing_rank,
+        "root_cause_pr": verdict.root_cause_pr,
+    }
+    wrong = [f"{k} is {got[k]}, not {v}" for k in got if (v := getattr(want, k)) is not None and got[k] != v]
+    return "; ".join(wrong) or None
+
+
+def _false_alarm(entry: Path, extra: tuple[Path, ...]) -> str | None:
+    verdict = _verdict([str(entry)], extra)
+    if verdict.status in {"signature", "other_cause", "out_of_scope"}:
+        what = verdict.signature or (verdict.other_cause.id if verdict.other_cause else verdict.status)
+        return f"a false alarm: {what}"
+    return None
