@@ -204,7 +204,7 @@ def _json(lines: Sequence[tuple[int, str]]) -> list[_Found] | None:
         data = json.loads(text)
     except (ValueError, RecursionError):
         return None
-    if not isinstance(data, dict) or not ({"tp_size", "server_args", "model_path", "version", "pp_size"} & set(data)):
+    if not isinstance(data, dict) or not ({"tp_size", "server_args", "model_path", "pp_size"} & set(data)):
         return None
     nested = data.get("server_args")
     merged: dict[str, Any] = {**(nested if isinstance(nested, dict) else {}), **data}
