@@ -43,6 +43,7 @@ _UPTIME = re.compile(r"\[\s*(\d{1,10}\.\d{3,9})\]")
 _SHORT = re.compile(r"\b([A-Z][a-z]{2} {1,2}\d{1,2} \d{2}:\d{2}:\d{2})\b")
 _HOST = re.compile(r"^(?:\S+ {1,2}\d{1,2} \S+|\S+) (\S+) kernel: ")
 _CLIP = 600
+_LONGEST = 4000
 
 
 @cache
@@ -59,10 +60,10 @@ def xid_table() -> dict[int, dict[str, Any]]:
 
 def looks_like_kernel_log(text: str) -> bool:
     """True when the text has a line that this reader knows, or looks like dmesg throughout."""
-    lines = text.splitlines()[:2000]
+    lines = [x for x in text.splitlines()[:2000] if len(x) < _LONGEST]
     if any(_read(x) for x in lines):
         return True
-    stamped = sum(bool(re.match(r"\s*>?\s*\[\s*\d+\.\d{6}\] ", x) or " kernel: " in x) for x in lines)
+    stamped = sum(bool(_UPTIME.match(x.lstrip("> ")) or " kernel: " in x) for x in lines)
     return stamped >= 3 and stamped * 2 > len(lines)
 
 
@@ -90,7 +91,7 @@ def parse(lines: Sequence[tuple[int, str]], artifact: str) -> list[LogRecord]:
 
 def _read(text: str) -> tuple[str, dict[str, Any], int] | None:
     """(kind, fields, where the message starts) of one line."""
-    if len(text) > 20000:
+    if len(text) >= _LONGEST:
         return None
     if "Xid" in text and (m := _XID.search(text)):
         return "kernel_xid", _xid(int(m.group("xid")), m), m.start()

@@ -57,6 +57,8 @@ _NAME = re.compile(
 )
 _NAME_VALUE = re.compile(r"^\s*[\"']?value[\"']?\s*:(.*)$")
 _YAML = re.compile(r"^\s*[\"']?([a-z][a-z0-9_-]{2,60})[\"']?\s*:\s*([^\s#{\[|>&].*)$")
+# Long runs of blanks (a terminal's width) would only cost time.
+_BLANKS = re.compile(r"\s{41,}")
 _CLIP = 300
 
 
@@ -67,7 +69,7 @@ def looks_like_launch(text: str) -> bool:
 
 def parse(lines: Sequence[tuple[int, str]], artifact: str) -> list[Setting]:
     """The settings by line; the same key may come several times, from several sources. Never raises."""
-    lines = [(n, t.rstrip("\r")) for n, t in lines if len(t) < 100_000]
+    lines = [(n, _BLANKS.sub(" " * 40, t.rstrip())) for n, t in lines if len(t) < 100_000]
     secrets: set[str] = set()
     found = list(_json(lines) or _text(lines))
     used = {number for number, *_ in found}
@@ -128,7 +130,7 @@ def _text(lines: Sequence[tuple[int, str]]) -> Iterator[_Found]:
             yield number, _PACKAGES.get(package, "sglang_version"), version.group(1), "pip"
         if len(text) > 5000:
             continue
-        if pair := _NAME.match(text):
+        if "name" in text and (pair := _NAME.match(text)):
             name = pair.group(1)
             if pair.group(2) is not None and re.fullmatch(_ENV_NAME, name):
                 yield number, name, _plain(pair.group(2)), "environment"
@@ -202,7 +204,7 @@ def _json(lines: Sequence[tuple[int, str]]) -> list[_Found] | None:
         data = json.loads(text)
     except (ValueError, RecursionError):
         return None
-    if not isinstance(data, dict) or not ({"tp_size", "server_args", "model_path", "version", "pp_size"} & set(data)):
+    if not isinstance(data, dict) or not ({"tp_size", "server_args", "model_path", "pp_size"} & set(data)):
         return None
     nested = data.get("server_args")
     merged: dict[str, Any] = {**(nested if isinstance(nested, dict) else {}), **data}

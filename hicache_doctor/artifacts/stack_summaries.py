@@ -24,7 +24,7 @@ _BACKWARDS = re.compile(r"<-|←|⟵")
 _INNERMOST = re.compile(
     r"(inner|outer)most(?:\s\w+)?\s(first|last)|most recent call (first|last)|(top|bottom) first", re.I
 )
-_FILE = re.compile(r"[\w./-]*\b\w+\.py\b")
+_FILE = re.compile(r"(?<![\w./-])[\w./-]{0,200}\w\.py\b")
 _SAME = re.compile(
     r"\b(?:second|2nd|another|next|later)\b.{0,60}\b(?:identical|the same|unchanged|same stacks?)\b", re.I
 )
@@ -37,6 +37,7 @@ _CACHE_FUNCTION = re.compile(
 _SCHEDULER_FUNCTION = re.compile(
     r"event_loop_\w*|recv_requests|_?get_n\w+_batch_\w+|_get_new_batch_prefill_raw|process_\w+|run_scheduler_process"
 )
+_ARROWS = ("→", "⟶", "⇒", "➜", "←", "⟵", "»", ">", "<-")
 _WRAP = ("→", "->", "←", "<-")
 _LONGEST = 4000
 
@@ -103,7 +104,7 @@ def _joined(lines: Sequence[tuple[int, str]]) -> Iterator[tuple[int, int, str]]:
     """Lines with a chain that was wrapped at an arrow put together: (first, last, text)."""
     held: tuple[int, int, str] | None = None
     for number, raw in lines:
-        text = raw.rstrip()
+        text = raw.rstrip() if len(raw) <= _LONGEST else ""
         if held is not None and (text.lstrip().startswith(_WRAP) or held[2].endswith(_WRAP)):
             held = (held[0], number, f"{held[2]} {text.strip()}"[:_LONGEST])
             continue
@@ -126,7 +127,7 @@ def _said(text: str) -> bool | None:
 
 def _chain(text: str) -> re.Match[str] | None:
     """The longest chain with a known function."""
-    if len(text) > _LONGEST or not _LINK.search(text):
+    if not any(arrow in text for arrow in _ARROWS):
         return None
     found = [m for m in _CHAIN.finditer(text) if any(_known(t) for t in _LINK.split(m.group()))]
     return max(found, key=lambda m: len(m.group()), default=None)

@@ -168,6 +168,10 @@ def test_a_server_info_answer() -> None:
     assert "abcdef-1" not in str(settings)
 
 
+def test_a_flight_recorder_dump_is_no_server_info() -> None:
+    assert read('{"comm_lib_version":"","entries":[],"version":"2.10"}') == {}
+
+
 def test_a_yaml_for_config() -> None:
     values = read("tp-size: 8\nhicache-ratio: 2\nenable-hierarchical-cache: true\nnotes: hello\n")
     assert values == {"tp_size": "8", "hicache_ratio": "2", "enable_hierarchical_cache": "True"}
