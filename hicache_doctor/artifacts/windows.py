@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    Places = NDArray[np.int64]
+
 WINDOW = 8 << 20
 MAX_LINE = 1 << 20
 GUARD = 4 << 10
@@ -54,7 +56,7 @@ class Window:
         self.cut = cut
         self.own = (GUARD if continued else 0, len(data) - GUARD if cut else len(data))
         self._count: int | None = None
-        self._newlines: NDArray[np.int64] | None = None
+        self._newlines: Places | None = None
 
     @property
     def array(self) -> NDArray[np.uint8]:
@@ -70,28 +72,68 @@ class Window:
             if self._newlines is not None:
                 self._count = len(self._newlines)
             else:
-                import numpy as np
-
-                a = self.array
-                self._count = sum(int(np.count_nonzero(a[i : i + _SLICE] == 10)) for i in range(0, len(a), _SLICE))
+                self._count = self._counted(0, len(self.data))
         return self._count
 
     @property
-    def newlines(self) -> NDArray[np.int64]:
+    def newlines(self) -> Places:
         """The positions of all newlines, ascending."""
         if self._newlines is None:
-            import numpy as np
+            from hicache_doctor.artifacts.words import places_of
 
-            a = self.array
-            parts = [np.flatnonzero(a[i : i + _SLICE] == 10) + i for i in range(0, len(a), _SLICE)]
-            self._newlines = np.concatenate(parts) if parts else np.empty(0, dtype=np.int64)
+            self._newlines = places_of(self.array, 10)
         return self._newlines
 
-    def line_numbers(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The 1-based line numbers of ascending byte positions."""
+    def lines(self, positions: Places) -> tuple[Places, Places, Places]:
+        """The lines that ascending byte positions lie in: start, end (before the newline) and 1-based number."""
         import numpy as np
 
-        return np.searchsorted(self.newlines, positions) + self.first_line
+        if self._newlines is None and 0 < len(positions) * 1000 < len(self.data):
+            return self._few_lines(positions)
+        edges = np.concatenate(([-1], self.newlines, [len(self.data)]))
+        index = np.searchsorted(self.newlines, positions)
+        return edges[index] + 1, edges[index + 1], index + self.first_line
+
+    def _few_lines(self, positions: Places) -> tuple[Places, Places, Places]:
+        # Counting is twice as fast as listing, and a count is needed anyway.
+        import numpy as np
+
+        starts, ends, numbers = [], [], []
+        at, number, start, end = 0, self.first_line, 0, -1
+        for position in positions.tolist():
+            if position > end:
+                number += self._counted(at, position)
+                at = position
+                start = self._before(position)
+                end = self._after(position)
+            starts.append(start)
+            ends.append(end)
+            numbers.append(number)
+        self._count = number - self.first_line + self._counted(at, len(self.data))
+        return np.array(starts), np.array(ends), np.array(numbers)
+
+    def _counted(self, start: int, end: int) -> int:
+        import numpy as np
+
+        a = self.array
+        return sum(int(np.count_nonzero(a[i : min(end, i + _SLICE)] == 10)) for i in range(start, end, _SLICE))
+
+    def _before(self, position: int) -> int:
+        end, step = position, 4096
+        while end > 0:
+            begin = max(0, end - step)
+            if (newline := bytes(self.data[begin:end]).rfind(b"\n")) >= 0:
+                return begin + newline + 1
+            end, step = begin, step * 4
+        return 0
+
+    def _after(self, position: int) -> int:
+        begin, step = position, 4096
+        while begin < len(self.data):
+            if (newline := bytes(self.data[begin : begin + step]).find(b"\n")) >= 0:
+                return begin + newline
+            begin, step = begin + step, step * 4
+        return len(self.data)
 
 
 class Windows:

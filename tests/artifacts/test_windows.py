@@ -78,9 +78,17 @@ def test_a_gigantic_line_is_flagged(tmp_path: Path, small: None) -> None:
     assert {w.first_line for w in seen[1:]} == {2}
 
 
-def test_line_numbers(tmp_path: Path) -> None:
-    (w,) = windows(source(tmp_path / "a", b"a\nbb\n\nc"))
-    assert w.line_numbers(np.array([0, 1, 2, 5, 6])).tolist() == [1, 1, 2, 3, 4]
+@pytest.mark.parametrize("listed", [True, False])
+def test_lines(listed: bool) -> None:
+    text = b"a\nbb\n\nc" + b"x" * 9000 + b"\nd"
+    w = module.Window(text)
+    if listed:
+        _ = w.newlines
+    start, end, number = w.lines(np.array([0, 1, 2, 5, 6, 7000, 9007, 9008]))
+    assert start.tolist() == [0, 0, 2, 5, 6, 6, 6, 9008]
+    assert end.tolist() == [1, 1, 4, 5, 9007, 9007, 9007, 9009]
+    assert number.tolist() == [1, 1, 2, 3, 4, 4, 4, 5]
+    assert w.count == 4
 
 
 def test_multi_member_gzip_and_padding(tmp_path: Path) -> None:
