@@ -88,7 +88,7 @@ class Window:
         """The lines that ascending byte positions lie in: start, end (before the newline) and 1-based number."""
         import numpy as np
 
-        if self._newlines is None and 0 < len(positions) * 1000 < len(self.data):
+        if self._newlines is None and 0 < len(positions) << 17 < len(self.data):
             return self._few_lines(positions)
         edges = np.concatenate(([-1], self.newlines, [len(self.data)]))
         index = np.searchsorted(self.newlines, positions)

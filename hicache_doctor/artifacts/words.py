@@ -30,27 +30,6 @@ def word(text: bytes) -> int:
     return int.from_bytes(text, "little")
 
 
-def where(flags: Flags) -> Places:
-    """The places of the true flags, ascending (numpy's own search is slow where a flag in a hundred is true)."""
-    import numpy as np
-
-    whole = len(flags) & ~7
-    blocks = flags[:whole].view("<u8")
-    at = np.flatnonzero(blocks != 0)
-    left = blocks[at]
-    found: list[Places] = []
-    while len(at):
-        lowest = left & -left
-        found.append((at << 3) + ((lowest * np.uint64(_INDEX)) >> np.uint64(56)).astype(np.int64))
-        left = left ^ lowest
-        more = left != 0
-        at, left = at[more], left[more]
-    found.append(np.flatnonzero(flags[whole:]) + whole)
-    if len(found) == 2 and not len(found[1]):
-        return found[0]
-    return np.sort(np.concatenate(found))
-
-
 def places_of(a: Bytes, byte: int) -> Places:
     """Where a byte stands."""
     return places_of_pair(a, byte, byte, 0)
@@ -67,7 +46,7 @@ def places_of_pair(a: Bytes, first: int, second: int, apart: int) -> Places:
         flags = a[i:end] == first
         if apart:
             flags &= a[i + apart : end + apart] == second
-        found.append(where(flags) + i)
+        found.append(np.flatnonzero(flags) + i)
     return np.concatenate(found) if found else np.empty(0, dtype=np.int64)
 
 

@@ -15,7 +15,7 @@ from hicache_doctor.artifacts import windows as module
 from hicache_doctor.artifacts.scan import HotLiterals, LiteralScanner
 from hicache_doctor.artifacts.source import Source
 from hicache_doctor.artifacts.windows import Window, windows
-from hicache_doctor.artifacts.words import Text, digits_only, where
+from hicache_doctor.artifacts.words import Text, digits_only
 
 LITERALS = {"a": b"ab", "b": b"abc", "c": [b"bcd", b"x y"], "d": b"ab", 5: b"cc"}
 words = st.sampled_from(
@@ -87,11 +87,6 @@ def test_hot_positions(parts: list[bytes]) -> None:
         assert [g.tolist() for g in got] == [
             [m.start() for m in re.finditer(b"(?=%s)" % literal, text)] for literal in literals
         ]
-
-
-@given(st.lists(st.booleans(), max_size=70))
-def test_where(flags: list[bool]) -> None:
-    assert where(np.array(flags, dtype=bool)).tolist() == np.flatnonzero(flags).tolist()
 
 
 @given(st.integers(0, 10**16 - 1), st.integers(0, 3), st.sampled_from([b"", b",", b".", b"\n", b"\xff\x8a", b"a9"]))
