@@ -10,10 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
+from hicache_doctor.artifacts.batch_fields import FIELDS, MARGIN, Fields
 from hicache_doctor.artifacts.batch_prefix import INSIDE, Prefixes
 from hicache_doctor.artifacts.scan import HotLiterals
 from hicache_doctor.artifacts.windows import Window
-from hicache_doctor.artifacts.words import TENS, Text, word
+from hicache_doctor.artifacts.words import Text
 
 if TYPE_CHECKING:
     import numpy as np
@@ -24,18 +25,7 @@ if TYPE_CHECKING:
 
 PREFILL, DECODE = b"Prefill batch", b"Decode batch"
 REACH = {"prefill": 256, "decode": 448}  # bytes behind the literal: what the longest known lines need, and a half
-_MARGIN = 64  # beyond the reach, for the value behind the last colon
 _STEP = 1 << 13  # lines worked on together: their bytes stay in the cache
-# The eight bytes before the colon name the field.
-_KEYS = {
-    "new_seq": word(b"#new-seq"),
-    "new_token": word(b"ew-token"),
-    "cached_token": word(b"ed-token"),
-    "usage": word(b"en usage"),
-    "running": word(b"ning-req"),
-    "queue": word(b"ueue-req"),
-}
-_SWA = word(b"swa tok")  # ``swa token usage`` is not the full pool's
 _PREFILL_ONLY = ("new_seq", "new_token", "cached_token")
 
 
@@ -56,6 +46,7 @@ class BatchLines:
         self.decoded: dict[str | None, int] = {}
         self._hot = HotLiterals([PREFILL, DECODE])
         self._prefixes = Prefixes(rank_of)
+        self._fields = {kind: Fields(reach) for kind, reach in REACH.items()}
 
     def read(self, window: Window) -> pa.Table:
         """The rows of a window in the columns of :class:`evidence.rows.Batch`: Prefill, then Decode; ``life`` is 0."""
@@ -104,11 +95,11 @@ class BatchLines:
         following = np.append(starts, len(window.data))[np.searchsorted(starts, at, side="right")]
         end = np.minimum(end, following)
         ts, rank = np.full(n, np.nan), np.full(n, -1, dtype=np.int32)
-        fields = {k: (np.zeros(n, dtype=np.float64 if k == "usage" else np.int64), np.zeros(n, bool)) for k in _KEYS}
-        for text, places, rows in _texts(window, at, literal + REACH[kind] + _MARGIN):
+        fields = {k: (np.zeros(n, dtype=np.float64 if k == "usage" else np.int64), np.zeros(n, bool)) for k in FIELDS}
+        for text, places, rows in _texts(window, at, literal + REACH[kind] + MARGIN):
             prefix = self._prefixes.read(text, places)
             ts[rows], rank[rows] = prefix.ts, prefix.rank
-            found = _fields(text, places + literal, end[rows] - at[rows] - literal, REACH[kind])
+            found = self._fields[kind].read(text, places + literal, end[rows] - at[rows] - literal)
             for name, row, value in found:
                 fields[name][0][rows[row]] = value
                 fields[name][1][rows[row]] = True
@@ -156,56 +147,16 @@ def _texts(window: Window, at: Places, behind: int) -> Iterator[tuple[Text, Plac
     import numpy as np
 
     before = INSIDE + 8
-    inner = (at >= before) & (at + max(behind, _MARGIN) <= len(window.data))
+    inner = (at >= before) & (at + max(behind, MARGIN) <= len(window.data))
     rows = np.flatnonzero(inner)
     if len(rows):
         yield Text(window.array), at[rows], rows
     rows = np.flatnonzero(~inner)
     if len(rows):
-        width = before + max(behind, _MARGIN)
+        width = before + max(behind, MARGIN)
         pieces = []
         for place in at[rows].tolist():
             piece = bytes(window.data[max(0, place - before) : place + width - before])
             pieces.append(b"\n" * max(0, before - place) + piece)
         joined = b"".join(piece.ljust(width, b"\n") for piece in pieces)
         yield Text(np.frombuffer(joined, dtype=np.uint8)), np.arange(len(rows)) * width + before, rows
-
-
-def _fields(text: Text, at: Places, length: Places, reach: int) -> Iterator[tuple[str, Places, NDArray[Any]]]:
-    """Name, rows and values of the fields in the ``length`` bytes at each place; of a repeated field the first."""
-    import numpy as np
-
-    rows = text.rows(at, reach)
-    stops = (rows == 34) | (rows == 92)
-    if stops.any():
-        stop = stops.argmax(axis=1)
-        length = np.where(stops[np.arange(len(at)), stop], np.minimum(stop, length), length)
-    colon = np.flatnonzero(rows.reshape(-1) == 58)
-    row = colon // reach
-    column = colon - row * reach
-    inside = column < length[row]
-    row, place = row[inside], at[row[inside]] + column[inside]
-    keys = text.words[place - 8]
-    for name, key in _KEYS.items():
-        hit = np.flatnonzero(keys == key)
-        if name == "usage" and len(hit):
-            hit = hit[(text.words[place[hit] - 16] >> np.uint64(8)) != _SWA]
-        first = np.ones(len(hit), dtype=bool)
-        first[1:] = row[hit[1:]] != row[hit[:-1]]
-        hit = hit[first]
-        value, there = _values(text, place[hit] + 1, fraction=name == "usage")
-        yield name, row[hit[there]], value[there]
-
-
-def _values(text: Text, at: Places, *, fraction: bool) -> tuple[NDArray[Any], Flags]:
-    at = at + (text.a[at] == 32)
-    value, digits = text.number(at)
-    there = digits > 0
-    if not fraction:
-        return value, there
-    import numpy as np
-
-    behind, more = text.number(at + digits + 1)
-    more = np.where(text.a[at + digits] == 46, np.minimum(more, 16 - digits), 0)
-    scale = np.array(TENS)[more]
-    return np.where(more > 0, (value * scale + behind) / scale, value), there

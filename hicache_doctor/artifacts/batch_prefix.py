@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from hicache_doctor.artifacts.words import Flags, Places, Words
 
 INSIDE = 96  # more than the longest text between the brackets: 19 of time, 7 of fraction, 40 of rank
+_USUAL = 40
 _KNOWN_TIMES = 100_000
 
 
@@ -43,10 +44,7 @@ class Prefixes:
         """The prefixes that end at each place; ``INSIDE`` + 8 bytes before it must exist. No times: all nan."""
         import numpy as np
 
-        opening = text.rows(at - (INSIDE + 2), INSIDE)[:, ::-1] == 91
-        back = opening.argmax(axis=1)
-        there = opening[np.arange(len(at)), back] & (text.a[at - 2] == 93) & (text.a[at - 1] == 32)
-        inner = np.where(there, at - 2 - back, at - 2)
+        inner = self._inner(text, at)
         first, second, third = text.words[inner], text.words[inner + 8], text.words[inner + 16]
         timed = (
             (at - inner >= 21)
@@ -55,27 +53,45 @@ class Prefixes:
             & digits_only(third, b":00")
         )
         start = inner + 19 * timed
-        ts = np.full(len(at), np.nan)
-        self._fractions(text, start, timed, ts, at)
+        fraction = self._fractions(text, start, timed)
         start += timed & (text.a[start] == 32)
         rank = self._rank(text, start, np.maximum(at - 2 - start, 0))
+        ts = np.full(len(at), np.nan)
         if times:
             whole = np.flatnonzero(timed & (rank > -2))
-            ts[whole] = np.nan_to_num(ts[whole]) + self._seconds(first[whole], second[whole], third[whole])
+            ts[whole] = self._seconds(first[whole], second[whole], third[whole]) + fraction[whole]
         return Prefix(np.maximum(rank, -1), ts)
 
-    def _fractions(self, text: Text, start: Places, timed: Flags, ts: NDArray[np.float64], at: Places) -> None:
-        """Moves ``start`` behind the fraction of a second, where there is one, and puts its value into ``ts``."""
+    def _inner(self, text: Text, at: Places) -> Places:
+        """Where the text in the brackets before each place begins; where it would end if there are none."""
         import numpy as np
 
+        inner = at - 2
+        closed = np.flatnonzero((text.a[at - 2] == 93) & (text.a[at - 1] == 32))
+        for width in (_USUAL, INSIDE):
+            opening = text.rows(inner[closed] - width, width)[:, ::-1] == 91
+            back = opening.argmax(axis=1)
+            there = opening[np.arange(len(closed)), back]
+            inner[closed[there]] -= back[there]
+            closed = closed[~there]
+            if not len(closed):
+                break
+        return inner
+
+    def _fractions(self, text: Text, start: Places, timed: Flags) -> NDArray[np.float64]:
+        """The fractions of a second that follow the times; ``start`` is moved behind them."""
+        import numpy as np
+
+        out = np.zeros(len(start))
         mark = text.a[start]
         has = np.flatnonzero(timed & ((mark == 46) | (mark == 44)))
         if len(has):
             value, digits = text.number(start[has] + 1)
             fits = (digits > 0) & (digits <= 9)
             has, value, digits = has[fits], value[fits], digits[fits]
-            ts[has] = value / np.array(TENS, dtype=np.float64)[digits]
+            out[has] = value / np.array(TENS, dtype=np.float64)[digits]
             start[has] += digits + 1
+        return out
 
     def _rank(self, text: Text, start: Places, length: Places) -> NDArray[np.int32]:
         """Codes of ranks; -1 for none, -2 where the text in the brackets is no prefix at all."""

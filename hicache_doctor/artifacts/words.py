@@ -69,7 +69,12 @@ class Text:
         return out
 
     def equal(self, at: Places, text: bytes) -> Flags:
-        """Whether ``text`` (at least 8 bytes) stands at each place."""
+        """Whether ``text`` stands at each place."""
+        import numpy as np
+
+        if len(text) < 8:
+            short: Flags = self.words[at] & np.uint64(_KEEP[len(text)]) == word(text)
+            return short
         steps = [*range(0, len(text) - 8, 8), len(text) - 8]
         flags: Flags = self.words[at + steps[0]] == word(text[:8])
         for step in steps[1:]:
