@@ -12,10 +12,12 @@ import os
 import queue
 import threading
 from collections.abc import Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from hicache_doctor.artifacts.source import Source
 from hicache_doctor.artifacts.unpack import unpack
+from hicache_doctor.artifacts.words import count_of, places_of
 
 if TYPE_CHECKING:
     import numpy as np
@@ -27,7 +29,6 @@ WINDOW = 8 << 20
 MAX_LINE = 1 << 20
 GUARD = 4 << 10
 AHEAD = 2
-_SLICE = 1 << 18  # newlines are counted in slices that stay in the cache
 
 
 class Window:
@@ -79,8 +80,6 @@ class Window:
     def newlines(self) -> Places:
         """The positions of all newlines, ascending."""
         if self._newlines is None:
-            from hicache_doctor.artifacts.words import places_of
-
             self._newlines = places_of(self.array, 10)
         return self._newlines
 
@@ -88,7 +87,7 @@ class Window:
         """The lines that ascending byte positions lie in: start, end (before the newline) and 1-based number."""
         import numpy as np
 
-        if self._newlines is None and 0 < len(positions) << 17 < len(self.data):
+        if self._newlines is None and len(positions) << 17 < len(self.data):
             return self._few_lines(positions)
         edges = np.concatenate(([-1], self.newlines, [len(self.data)]))
         index = np.searchsorted(self.newlines, positions)
@@ -110,13 +109,11 @@ class Window:
             ends.append(end)
             numbers.append(number)
         self._count = number - self.first_line + self._counted(at, len(self.data))
-        return np.array(starts), np.array(ends), np.array(numbers)
+        as_array = partial(np.array, dtype=np.int64)
+        return as_array(starts), as_array(ends), as_array(numbers)
 
     def _counted(self, start: int, end: int) -> int:
-        import numpy as np
-
-        a = self.array
-        return sum(int(np.count_nonzero(a[i : min(end, i + _SLICE)] == 10)) for i in range(start, end, _SLICE))
+        return count_of(self.array[start:end], 10)
 
     def _before(self, position: int) -> int:
         end, step = position, 4096

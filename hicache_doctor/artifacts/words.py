@@ -30,6 +30,18 @@ def word(text: bytes) -> int:
     return int.from_bytes(text, "little")
 
 
+def count_of(a: Bytes, byte: int) -> int:
+    """How often a byte stands in ``a``."""
+    import numpy as np
+
+    flags = np.empty(min(len(a), _SLICE), dtype=bool)  # kept: a fresh one a slice would cost page faults
+    total = 0
+    for i in range(0, len(a), _SLICE):
+        part = a[i : i + _SLICE]
+        total += int(np.count_nonzero(np.equal(part, byte, out=flags[: len(part)])))
+    return total
+
+
 def places_of(a: Bytes, byte: int) -> Places:
     """Where a byte stands."""
     return places_of_pair(a, byte, byte, 0)
@@ -39,15 +51,16 @@ def places_of_pair(a: Bytes, first: int, second: int, apart: int) -> Places:
     """Where ``first`` stands and ``second`` follows ``apart`` bytes later."""
     import numpy as np
 
-    n = len(a) - apart
-    found = []
+    n = max(0, len(a) - apart)
+    flags, others = (np.empty(min(n, _SLICE), dtype=bool) for _ in range(2))
+    found = [np.empty(0, dtype=np.int64)]
     for i in range(0, n, _SLICE):
         end = min(n, i + _SLICE)
-        flags = a[i:end] == first
+        here = np.equal(a[i:end], first, out=flags[: end - i])
         if apart:
-            flags &= a[i + apart : end + apart] == second
-        found.append(np.flatnonzero(flags) + i)
-    return np.concatenate(found) if found else np.empty(0, dtype=np.int64)
+            here &= np.equal(a[i + apart : end + apart], second, out=others[: end - i])
+        found.append(np.flatnonzero(here) + i)
+    return np.concatenate(found)
 
 
 class Text:
