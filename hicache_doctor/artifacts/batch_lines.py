@@ -46,6 +46,7 @@ class BatchLines:
         self.decoded: dict[str | None, int] = {}
         self._hot = HotLiterals([PREFILL, DECODE])
         self._prefixes = Prefixes(rank_of)
+        self._none: pa.Table | None = None
         self._fields = {kind: Fields(reach) for kind, reach in REACH.items()}
 
     def read(self, window: Window) -> pa.Table:
@@ -54,6 +55,10 @@ class BatchLines:
         import pyarrow as pa
 
         prefill, decode = self._hot.find(window)
+        if not len(prefill) and not len(decode):
+            if self._none is None:
+                self._none = self._table(window, "prefill", prefill, prefill)
+            return self._none
         starts = np.sort(np.concatenate((prefill, decode)))
         rank = self._ranks(window, decode)
         ordinal, last = _ordinals(rank)
@@ -64,8 +69,6 @@ class BatchLines:
         for kind, at in (("prefill", prefill), ("decode", decode[chosen])):
             for i in range(0, len(at), _STEP):
                 tables.append(self._table(window, kind, at[i : i + _STEP], starts))
-        if not tables:
-            tables.append(self._table(window, "prefill", prefill, starts))
         return pa.concat_tables(tables).unify_dictionaries()
 
     def _ranks(self, window: Window, at: Places) -> NDArray[np.int32]:

@@ -59,7 +59,8 @@ def places_of_pair(a: Bytes, first: int, second: int, apart: int) -> Places:
         here = np.equal(a[i:end], first, out=flags[: end - i])
         if apart:
             here &= np.equal(a[i + apart : end + apart], second, out=others[: end - i])
-        found.append(np.flatnonzero(here) + i)
+        if here.any():  # three times faster than a search that finds nothing
+            found.append(np.flatnonzero(here) + i)
     return np.concatenate(found)
 
 
