@@ -19,6 +19,9 @@ from hicache_doctor.evidence.rows import Artifact, Batch, ExceptionRow, LogRecor
 from hicache_doctor.signatures.verdict import InventoryRow, OtherIncident, Verdict
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from hicache_doctor.artifacts.inventory import Read
     from hicache_doctor.artifacts.lives import Earlier
     from hicache_doctor.evidence.store import Store
 
@@ -75,8 +78,9 @@ def analyze(paths: Sequence[str], options: Options | None = None, *, stdin: Bina
         rows = {r.artifact.id: r.rows for r in reads}
         if options.settings:
             rows["(command line)"] = inventory.setting_rows(dict(options.settings), "option")
-        _only_recent(rows, options)
-        earlier = lives.select(rows, options.life)
+        start = _start(reads, options)
+        _only_recent(rows, start)
+        selection = lives.select(rows, options.life)
         found = ranks.Identity(rows, options.ranks).resolve()
         store.add([r.artifact for r in reads])
         store.add(found)
@@ -84,7 +88,8 @@ def analyze(paths: Sequence[str], options: Options | None = None, *, stdin: Bina
             store.add(own)
         for read in reads:
             for table in read.tables:
-                store.add_table("batch", table)
+                if read.artifact.id not in selection.dropped:
+                    store.add_table("batch", _part(table, read.starts, selection.chosen.get(read.artifact.id), start))
         store.flush()
         verdict = diagnose(store, base)
     except BaseException:
@@ -93,7 +98,7 @@ def analyze(paths: Sequence[str], options: Options | None = None, *, stdin: Bina
     finally:
         shutil.rmtree(spool, ignore_errors=True)
     verdict.inventory = [_inventory(r.artifact) for r in reads]
-    verdict.other_incidents = [_other(e) for e in earlier]
+    verdict.other_incidents = [_other(e) for e in selection.earlier]
     return Result(verdict, store, any(r.artifact.read != "none" for r in reads))
 
 
@@ -120,17 +125,41 @@ def parse_time(text: str) -> float:
     return stamp.timestamp()
 
 
-def _only_recent(rows: Mapping[str, list[Row]], options: Options) -> None:
-    """``--last`` and ``--since``: drop what is older; start-up lines and settings stay."""
+def _start(reads: Sequence[Read], options: Options) -> float | None:
+    """The earliest time to keep, from ``--last`` and ``--since``; None keeps everything."""
     start = options.since
     if options.last is not None:
-        stamps = [r.ts for own in rows.values() for r in own if isinstance(r, (LogRecord, Batch, ExceptionRow)) and r.ts]
+        stamps = [
+            r.ts
+            for read in reads
+            for r in read.rows
+            if isinstance(r, (LogRecord, Batch, ExceptionRow)) and r.ts is not None
+        ]
         if stamps:
-            start = max(start or 0.0, max(stamps) - options.last)
+            start = max(start if start is not None else float("-inf"), max(stamps) - options.last)
+    return start
+
+
+def _only_recent(rows: Mapping[str, list[Row]], start: float | None) -> None:
+    """Drop what is older than ``start``; start-up lines and settings stay."""
     if start is None:
         return
     for own in rows.values():
         own[:] = [r for r in own if not _older(r, start)]
+
+
+def _part(table: pa.Table, starts: Sequence[int], chosen: int | None, since: float | None) -> pa.Table:
+    """The rows of a table of batches that belong to the chosen life and are recent enough."""
+    import pyarrow.compute as pc
+
+    if chosen is not None and starts:
+        if chosen > 0:
+            table = table.filter(pc.greater_equal(table["line"], starts[chosen - 1]))
+        if chosen < len(starts):
+            table = table.filter(pc.less(table["line"], starts[chosen]))
+    if since is not None:
+        table = table.filter(pc.fill_null(pc.greater_equal(table["ts"], since), True))
+    return table
 
 
 def _older(row: Row, start: float) -> bool:

@@ -1,2 +1,203 @@
-def read_big(source, vocabulary, result):
-    raise NotImplementedError
+"""Logs of any size: only candidate lines are read in Python, batch lines are parsed a window at a time.
+
+One pass over windows finds the lines that hold a literal of the vocabulary, or that open a multi-line record; those go
+through the same peeler and log reader as in a small log, with the lines that continue them. Kinds that turn out to be
+frequent are put aside as bytes, and only the last ones are read at the end: what matters stands before the failure.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING
+
+from hicache_doctor.artifacts.batch_lines import BatchLines
+from hicache_doctor.artifacts.scan import LiteralScanner
+from hicache_doctor.artifacts.secrets import Scrubber
+from hicache_doctor.artifacts.sglang_log import LogReader
+from hicache_doctor.artifacts.sglang_prefix import parse_prefix, rank_tokens
+from hicache_doctor.artifacts.source import Source
+from hicache_doctor.artifacts.vocabulary import Vocabulary
+from hicache_doctor.artifacts.windows import Window, windows
+from hicache_doctor.artifacts.wrappers import Logical, Peeler
+
+if TYPE_CHECKING:
+    from hicache_doctor.artifacts.inventory import Read
+
+# What opens a record that no entry of the vocabulary names. A CRI partial line may hold half of a literal.
+OPENERS = {
+    "traceback": [b"Traceback (most recent", b"Exception in thread ", b'.py", line '],
+    "error": [b"Error: ", b"Exception: ", b"AssertionError"],
+    "stack": [b"Thread 0x", b"Pyspy dump for PID", b'(idle): "', b'(active): "'],
+    "partial": [b" stderr P ", b" stdout P "],
+}
+HEAD_LINES = 400
+TAIL_BYTES = 64 << 10
+LOOK_BACK = 16 << 10
+FOLLOW = 3_000
+FREQUENT = 2_000
+LAST_OF_FREQUENT = 20_000
+
+
+class BigLog:
+    """Reads one big text artefact; see the module."""
+
+    def __init__(self, source: Source, vocabulary: Vocabulary) -> None:
+        literals: dict[str, list[bytes]] = {e.kind: [t.encode() for t in e.literals] for e in vocabulary.entries}
+        self._scanner = LiteralScanner({**literals, **OPENERS})
+        self._source = source
+        self._peeler = Peeler()
+        self._scrubber = Scrubber()
+        self.reader = LogReader(source.path, vocabulary, batches=False)
+        self.batches = BatchLines(source.path, rank_of=_label)
+        self._seen: dict[str, int] = {}
+        self._frequent: dict[str, deque[tuple[int, int, bytes]]] = {}
+        self._fed = 0
+        self._follow = 0
+        self.lines = 0
+        self.note: str | None = None
+
+    def read(self, result: Read) -> None:
+        """Fill ``result`` with rows, tables and notes."""
+        found = windows(self._source)
+        last: Window | None = None
+        for number, window in enumerate(found):
+            if number == 0:
+                self._head(window)
+            self._window(window)
+            table = self.batches.read(window)
+            if table.num_rows:
+                result.tables.append(table)
+                self.reader.note_work()
+            last = window
+        if last is not None:
+            self._tail(last)
+        self.lines, self.note = found.lines, found.note
+        for item in self._peeler.flush():
+            self._take(item)
+        starts = self.reader.starts
+        result.rows += self.reader.close()
+        result.rows += self._deferred(starts)
+
+    # -- parts of the file --------------------------------------------------------------------------------------
+
+    def _head(self, window: Window) -> None:
+        """The first lines, all of them: settings, and what the peeler must learn of the wrappers."""
+        head = bytes(window.data[: 256 << 10]).decode("utf-8", "replace").split("\n")[:HEAD_LINES]
+        self._peeler.learn(head[:200])
+        self._run(window, 0, 1, HEAD_LINES)
+
+    def _tail(self, window: Window) -> None:
+        """The last lines, all of them: they tell whether every rank worked to the end."""
+        start = max(0, len(window.data) - TAIL_BYTES)
+        start = bytes(window.data[start:]).find(b"\n") + 1 + start if start else 0
+        number = window.first_line + bytes(window.data[:start]).count(b"\n")
+        self._run(window, start, number, 1 << 30)
+
+    def _window(self, window: Window) -> None:
+        if self._follow:
+            self._run(window, 0, window.first_line, self._follow)
+        lines = self._scanner.scan(window)
+        for i in range(len(lines)):
+            number = int(lines.number[i])
+            if number <= self._fed:
+                continue
+            keys = lines.keys(i)
+            start, end = int(lines.start[i]), int(lines.end[i])
+            if self._put_aside(keys, number, window, start, end):
+                continue
+            self._prime(window, start)
+            follow = FOLLOW if "partial" not in keys else 50
+            self._run(window, start, number, 1)
+            if self.reader.following or "partial" in keys:
+                self._run(window, end + 1, number + 1, follow, until_closed="partial" not in keys)
+
+    def _put_aside(self, keys: list[str], number: int, window: Window, start: int, end: int) -> bool:
+        """Count the kinds of a line; a line with frequent kinds only is kept as bytes for later."""
+        rare = False
+        for key in keys:
+            count = self._seen[key] = self._seen.get(key, 0) + 1
+            rare = rare or count <= FREQUENT or key in {"traceback", "stack"}
+        if rare:
+            return False
+        kept = self._frequent.setdefault(keys[0], deque(maxlen=LAST_OF_FREQUENT))
+        kept.append((number, window.offset + start, bytes(window.data[start:end])))
+        return True
+
+    def _deferred(self, starts: list[int]) -> list[object]:
+        lines = sorted(item for kept in self._frequent.values() for item in kept)
+        if not lines:
+            return []
+        reader = LogReader(self._source.path, self.reader.vocabulary, batches=False, keep_all=True)
+        for number, offset, data in lines:
+            for item in self._peeler.feed(number, offset, data.decode("utf-8", "replace")):
+                item.text = self._scrubber.line(item.text)
+                reader.feed(item)
+        rows = reader.close()
+        for row in rows:
+            if hasattr(row, "life") and hasattr(row, "line"):
+                row.life = sum(1 for s in starts if s <= (row.line or 0)) if starts else 0
+        return [r for r in rows if getattr(r, "kind", "") != "last_line"]
+
+    # -- lines --------------------------------------------------------------------------------------------------
+
+    def _run(self, window: Window, start: int, number: int, count: int, *, until_closed: bool = False) -> None:
+        """Feed up to ``count`` lines from ``start`` (a position in the window), each line of the file once."""
+        data, size = window.data, len(window.data)
+        while start < size and count > 0:
+            end = _line_end(data, start, size)
+            if number > self._fed:
+                text = bytes(data[start : min(end, start + (1 << 20))]).decode("utf-8", "replace")
+                for item in self._peeler.feed(number, window.offset + start, text):
+                    self._take(item)
+                self._fed = number
+            start, number, count = end + 1, number + 1, count - 1
+            if until_closed and not self.reader.following:
+                count = 0
+        self._follow = count if count > 0 and start >= size and self.reader.following else 0
+
+    def _take(self, item: Logical) -> None:
+        item.text = self._scrubber.line(item.text)
+        self.reader.feed(item)
+
+    def _prime(self, window: Window, start: int) -> None:
+        """Tell the reader whose lines stand just before, for candidates that carry no prefix themselves."""
+        begin = max(0, start - LOOK_BACK)
+        before = bytes(window.data[begin:start]).decode("utf-8", "replace").split("\n")
+        for text in reversed(before[-60:]):
+            prefix = parse_prefix(text)
+            if prefix is None:
+                at = text.find("[20")
+                prefix = parse_prefix(text[at:]) if at > 0 else None
+            if prefix is not None and prefix.label is not None:
+                self.reader.prime(prefix.label, prefix.ts)
+                return
+
+
+def read_big(source: Source, vocabulary: Vocabulary, result: Read) -> None:
+    """Read ``source`` as a log of any size into ``result``."""
+    log = BigLog(source, vocabulary)
+    log.read(result)
+    entry = result.artifact
+    entry.reader, entry.lines = "big log", log.lines
+    sglang = log.reader.sglang_lines or log.batches.prefilled or log.batches.decoded
+    entry.kind = "SGLang log" if sglang else "text"
+    result.starts = log.reader.starts
+    if log.note:
+        entry.read = "part"
+        entry.note = "; ".join(n for n in (entry.note, log.note) if n)
+
+
+def _label(text: str) -> str | None:
+    return rank_tokens(text)[1] or None
+
+
+def _line_end(data: bytes | memoryview, start: int, size: int) -> int:
+    step = 4096
+    while start < size:
+        chunk = bytes(data[start : start + step])
+        at = chunk.find(b"\n")
+        if at >= 0:
+            return start + at
+        start += len(chunk)
+        step *= 4
+    return size

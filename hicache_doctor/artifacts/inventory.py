@@ -58,6 +58,7 @@ class Read:
     artifact: Artifact
     rows: list[Row] = field(default_factory=list)
     tables: list[pa.Table] = field(default_factory=list)
+    starts: list[int] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)

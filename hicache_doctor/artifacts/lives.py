@@ -26,10 +26,23 @@ class Earlier:
     line: int
 
 
-def select(rows_by_artifact: Mapping[str, list[Row]], life: int | None = None) -> list[Earlier]:
+@dataclass(slots=True)
+class Selection:
+    """What was kept: the life of each artefact that has several, and the failures that were left out, oldest first.
+
+    ``dropped`` are artefacts of another incident.
+    """
+
+    chosen: dict[str, int]
+    earlier: list[Earlier]
+    dropped: set[str]
+
+
+def select(rows_by_artifact: Mapping[str, list[Row]], life: int | None = None) -> Selection:
     """Keep one life of each artefact (``life`` counts from 1; None: the last that failed, else the last) and one
-    incident of the folder. Rows of others are removed in place; their failures are returned, oldest first."""
+    incident of the folder. Rows of others are removed in place."""
     earlier: list[Earlier] = []
+    kept: dict[str, int] = {}
     for artifact, rows in rows_by_artifact.items():
         lives = sorted({r.life for r in rows if isinstance(r, (LogRecord, ExceptionRow, Batch, Stack))})
         if len(lives) < 2:
@@ -39,8 +52,10 @@ def select(rows_by_artifact: Mapping[str, list[Row]], life: int | None = None) -
         earlier += [_earlier(artifact, f) for n in failed if n != chosen and (f := _failure(rows, n)) is not None]
         starts = {n: min((r.line for r in rows if getattr(r, "life", None) == n), default=0) for n in lives}
         rows[:] = [r for r in rows if _belongs(r, chosen, starts)]
-    earlier += _other_incidents(rows_by_artifact)
-    return sorted(earlier, key=lambda e: (e.ts is None, e.ts or 0.0, e.artifact, e.line))
+        kept[artifact] = chosen
+    others, dropped = _other_incidents(rows_by_artifact)
+    earlier = sorted([*earlier, *others], key=lambda e: (e.ts is None, e.ts or 0.0, e.artifact, e.line))
+    return Selection(kept, earlier, dropped)
 
 
 def _belongs(row: Row, chosen: int, starts: Mapping[int, int]) -> bool:
@@ -69,14 +84,15 @@ def _earlier(artifact: str, failure: ExceptionRow | LogRecord) -> Earlier:
     return Earlier(failure.ts, who + title[:200].splitlines()[0] if title else who, artifact, failure.line)
 
 
-def _other_incidents(rows_by_artifact: Mapping[str, list[Row]]) -> list[Earlier]:
+def _other_incidents(rows_by_artifact: Mapping[str, list[Row]]) -> tuple[list[Earlier], set[str]]:
     """Files of another deployment, or of an earlier failure of the same rank, are another incident."""
     failures = {a: f for a, rows in rows_by_artifact.items() if (f := _any_failure(rows)) is not None}
     if len(failures) < 2:
-        return []
+        return [], set()
     models = {a: m for a, rows in rows_by_artifact.items() if (m := _model(rows)) is not None}
     latest = max(failures, key=lambda a: failures[a].ts or 0.0)
     out: list[Earlier] = []
+    dropped: set[str] = set()
     for artifact, failure in failures.items():
         if artifact == latest:
             continue
@@ -85,7 +101,8 @@ def _other_incidents(rows_by_artifact: Mapping[str, list[Row]]) -> list[Earlier]
         if other_model or again:
             out.append(_earlier(artifact, failure))
             rows_by_artifact[artifact].clear()
-    return out
+            dropped.add(artifact)
+    return out, dropped
 
 
 def _any_failure(rows: list[Row]) -> ExceptionRow | LogRecord | None:

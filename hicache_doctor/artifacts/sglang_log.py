@@ -56,12 +56,18 @@ class _Life:
 class LogReader:
     """Reads one text artefact. ``feed`` the logical lines in order, then ``close``; rows collect in ``rows``."""
 
-    def __init__(self, artifact: str, vocabulary: Vocabulary) -> None:
+    def __init__(
+        self, artifact: str, vocabulary: Vocabulary, *, batches: bool = True, keep_all: bool = False
+    ) -> None:
+        """``batches``: make rows of batch lines (the fast path makes them elsewhere); ``keep_all``: no caps."""
         self.artifact = artifact
+        self.vocabulary = vocabulary
+        self.starts: list[int] = []
+        self._batches = batches
+        self._keep_all = keep_all
         self.rows: list[Row] = []
         self.counts: dict[str, int] = {}
         self.sglang_lines = 0
-        self._vocabulary = vocabulary
         self._writers: dict[object, _Writer] = {}
         self._life = _Life()
         self._last: dict[tuple[int, str | None], LogRecord] = {}
@@ -97,6 +103,15 @@ class LogReader:
         # A bare traceback may come from any process that shares the pipe: the last prefix proves nothing about it.
         own = rank if prefix is not None or item.rank_number is not None else None
         self._open(writer, item, body, own, ts, prefix)
+
+    def prime(self, rank: str, ts: float | None) -> None:
+        """Say whose lines stand just before the next one, when lines in between were not fed."""
+        for writer in self._writers.values():
+            writer.rank, writer.ts = rank, ts
+
+    def note_work(self) -> None:
+        """Say that batches ran in this life, when their lines are read elsewhere."""
+        self._life.worked = True
 
     def close(self) -> list[Row]:
         """Finish what is open and return all rows."""
@@ -177,16 +192,18 @@ class LogReader:
             return False
         self.counts[b.kind] = self.counts.get(b.kind, 0) + 1
         self._life.worked = True
-        row = Batch(self.artifact, item.line, item.offset, ts, rank, *b, life=self._life.number)
-        self.rows.append(row)
+        if self._batches:
+            self.rows.append(Batch(self.artifact, item.line, item.offset, ts, rank, *b, life=self._life.number))
+        if "(token/s): 0." in body:
+            self._record(item, body, rank, ts, False)
         self._note_last(item, body, rank, ts)
         return True
 
     def _record(self, item: Logical, body: str, rank: str | None, ts: float | None, prefixed: bool) -> None:
         if "server_args=" in body or "ServerArgs(" in body:
             self._server_args(item, body)
-        for match in self._vocabulary.match(body):
-            self._start_life(match, rank)
+        for match in self.vocabulary.match(body):
+            self._start_life(match, rank, item.line)
             self._keep(self._log_row(item, body, rank, ts, match), match)
             if match.entry.ends_life:
                 self._life.over = True
@@ -203,6 +220,9 @@ class LogReader:
 
     def _keep(self, row: LogRecord, match: Match) -> None:
         count = self._kinds[row.kind] = self._kinds.get(row.kind, 0) + 1
+        if self._keep_all:
+            self.rows.append(row)
+            return
         if match.entry.keep == "all":
             if count <= MAX_PER_KIND:
                 self.rows.append(row)
@@ -224,7 +244,7 @@ class LogReader:
         )
 
     def _server_args(self, item: Logical, body: str) -> None:
-        self._begin_life_unless_new()
+        self._begin_life_unless_new(item.line)
         args, cut = parse_server_args(body)
         source = "server_args line"
         for key, value in args.items():
@@ -234,20 +254,21 @@ class LogReader:
 
     # -- lives --------------------------------------------------------------------------------------------------
 
-    def _start_life(self, match: Match, rank: str | None) -> None:
+    def _start_life(self, match: Match, rank: str | None, line: int) -> None:
         if match.entry.starts_life:
             key = rank or ""
             if key in self._life.started:
-                self._begin_life_unless_new()
+                self._begin_life_unless_new(line)
             self._life.started.add(key)
 
-    def _begin_life_unless_new(self) -> None:
+    def _begin_life_unless_new(self, line: int) -> None:
         """A start-up line opens a new life once this one has worked or ended."""
         if self._life.worked or self._life.over:
             for writer in self._writers.values():
                 self._end_traceback(writer)
                 self._end_block(writer)
                 writer.rank = None
+            self.starts.append(line)
             self._life = _Life(self._life.number + 1)
 
     # -- exceptions ---------------------------------------------------------------------------------------------
@@ -277,11 +298,11 @@ class LogReader:
         self.rows.append(
             ExceptionRow(
                 self.artifact, raised.error_line or raised.line, raised.line_end, raised.offset, ts, rank,
-                raised.type, message, stack, self._vocabulary.proof_of(words), self._life.number,
+                raised.type, message, stack, self.vocabulary.proof_of(words), self._life.number,
                 thread=thread, prefixed=prefixed,
             )
         )  # fmt: skip
-        for match in self._vocabulary.match(words):
+        for match in self.vocabulary.match(words):
             if match.entry.kind not in {"engine_sglang"}:
                 item = Logical(words, raised.error_line or raised.line, raised.line_end, raised.offset)
                 self._keep(self._log_row(item, words, rank, ts, match), match)

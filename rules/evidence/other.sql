@@ -2,7 +2,7 @@
 
 -- evidence: gpu_fault
 -- says: a GPU fault
-SELECT artifact, line, line_end, rank, ts, text AS quote FROM log WHERE kind = 'kernel_xid' AND coalesce(fields->>'role', '') <> 'follow_on'
+SELECT artifact, line, line_end, rank, ts, text AS quote FROM log WHERE kind = 'kernel_xid' AND coalesce(fields->>'cause', '') <> 'follow_on'
 UNION ALL
 SELECT artifact, line, line_end, rank, ts, text FROM log WHERE kind = 'cuda_illegal_access' AND text NOT LIKE '%device-side assert%'
 UNION ALL
