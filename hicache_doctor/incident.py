@@ -25,7 +25,15 @@ if TYPE_CHECKING:
     from hicache_doctor.artifacts.lives import Earlier
     from hicache_doctor.evidence.store import Store
 
-STARTUP_KINDS = {"init_distributed", "host_pool_gb", "host_pool_tokens", "tree_cache", "pool_sizes", "load_weight_end", "ready"}
+STARTUP_KINDS = {
+    "init_distributed",
+    "host_pool_gb",
+    "host_pool_tokens",
+    "tree_cache",
+    "pool_sizes",
+    "load_weight_end",
+    "ready",
+}
 
 
 @dataclass(slots=True)
@@ -72,9 +80,7 @@ def analyze(paths: Sequence[str], options: Options | None = None, *, stdin: Bina
     spool = Path(tempfile.mkdtemp(prefix="hicache-doctor-spool-"))
     os.chmod(spool, 0o700)
     try:
-        reads = list(
-            inventory.read_all(paths, words, spool=spool, stdin=stdin, whole_digest=options.whole_digest)
-        )
+        reads = list(inventory.read_all(paths, words, spool=spool, stdin=stdin, whole_digest=options.whole_digest))
         rows = {r.artifact.id: r.rows for r in reads}
         if options.settings:
             rows["(command line)"] = inventory.setting_rows(dict(options.settings), "option")
@@ -177,5 +183,3 @@ def _other(e: Earlier) -> OtherIncident:
 
     cite = citation({"artifact": e.artifact, "line": e.line, "ts": e.ts})
     return OtherIncident(time=stamp(e.ts), title=e.title, citations=[cite] if cite else [])
-
-

@@ -1,6 +1,6 @@
 """The rules' own cases: small incidents beside each rule, and logs of healthy deployments that must raise nothing.
 
-``rules/cases/<id>.yaml`` holds a list of ``{name, files: {name: text}, expect: {…}}``; ``expect`` has ``status`` and
+``rules/cases/<id>.yaml`` holds a list of ``{name, files: {name: text}, expect: {…}}``; ``expect`` has ``status``, and
 ``signature`` or ``other_cause``, perhaps ``first_failing_rank`` and ``confidence``, or ``not: <id>`` for a negative case.
 ``rules/cases/healthy/`` holds logs, or folders of logs, for which any signature is a false alarm.
 """
@@ -75,7 +75,9 @@ def load(path: Path) -> list[Case]:
         RuleError: it cannot be read.
     """
     try:
-        raw: list[Any] = yaml.load(path.read_text(encoding="utf-8"), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+        raw: list[Any] = yaml.load(
+            path.read_text(encoding="utf-8"), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+        )
         return [Case.model_validate(item) for item in raw or []]
     except (OSError, yaml.YAMLError, ValidationError) as e:
         raise RuleError(f"{path}:1:1", str(e).splitlines()[0]) from None

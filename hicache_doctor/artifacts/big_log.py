@@ -19,6 +19,7 @@ from hicache_doctor.artifacts.source import Source
 from hicache_doctor.artifacts.vocabulary import Vocabulary
 from hicache_doctor.artifacts.windows import Window, windows
 from hicache_doctor.artifacts.wrappers import Logical, Peeler
+from hicache_doctor.evidence.rows import ExceptionRow, LogRecord, Row, Stack
 
 if TYPE_CHECKING:
     from hicache_doctor.artifacts.inventory import Read
@@ -123,7 +124,7 @@ class BigLog:
         kept.append((number, window.offset + start, bytes(window.data[start:end])))
         return True
 
-    def _deferred(self, starts: list[int]) -> list[object]:
+    def _deferred(self, starts: list[int]) -> list[Row]:
         lines = sorted(item for kept in self._frequent.values() for item in kept)
         if not lines:
             return []
@@ -133,10 +134,13 @@ class BigLog:
                 item.text = self._scrubber.line(item.text)
                 reader.feed(item)
         rows = reader.close()
+        out: list[Row] = []
         for row in rows:
-            if hasattr(row, "life") and hasattr(row, "line"):
-                row.life = sum(1 for s in starts if s <= (row.line or 0)) if starts else 0
-        return [r for r in rows if getattr(r, "kind", "") != "last_line"]
+            if isinstance(row, (LogRecord, ExceptionRow, Stack)):
+                row.life = sum(1 for s in starts if s <= (row.line or 0))
+            if not (isinstance(row, LogRecord) and row.kind == "last_line"):
+                out.append(row)
+        return out
 
     # -- lines --------------------------------------------------------------------------------------------------
 

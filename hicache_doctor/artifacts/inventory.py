@@ -42,7 +42,7 @@ SMALL = 4 << 20
 LONGEST_LINE = 1 << 20
 LEARN = 200
 NOT_READ = {
-    "flight_recorder": "a flight recorder of torch; this version quotes the analyser's text only, run torchfrtrace over it",
+    "flight_recorder": "a flight recorder of torch is not read yet; add the output of torchfrtrace",
     "pickle": "a pickle is never loaded",
     "elf_core": "a core file; run `pystack core` or `py-spy dump --core` and add its output",
     "binary": "no text and no known binary format",
@@ -108,7 +108,9 @@ def read_all(
 def _read(source: Source, vocabulary: Vocabulary, whole_digest: bool) -> Read:
     head = source.head()
     kind = sniff(head, source.path)
-    entry = Artifact(source.path, source.path, kind, source.size, digest(source, whole_digest), None, "none", source.note)
+    entry = Artifact(
+        source.path, source.path, kind, source.size, digest(source, whole_digest), None, "none", source.note
+    )
     if kind == "empty":
         entry.note = _join(entry.note, "empty")
         entry.read = "all"

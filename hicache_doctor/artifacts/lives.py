@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from hicache_doctor.evidence.rows import Batch, ExceptionRow, LogRecord, Row, Setting, Stack
 
 FAILURES = {
-    "sigquit", "subprocess_crashed", "watchdog_timeout", "nccl_timeout", "fatal_python", "killed", "elastic_failed", "startup_failed",
+    "sigquit", "subprocess_crashed", "watchdog_timeout", "nccl_timeout", "fatal_python", "killed", "elastic_failed",
+    "startup_failed",
 }  # fmt: skip
 APART = 1_800.0
 
@@ -44,13 +45,14 @@ def select(rows_by_artifact: Mapping[str, list[Row]], life: int | None = None) -
     earlier: list[Earlier] = []
     kept: dict[str, int] = {}
     for artifact, rows in rows_by_artifact.items():
-        lives = sorted({r.life for r in rows if isinstance(r, (LogRecord, ExceptionRow, Batch, Stack))})
+        dated = [r for r in rows if isinstance(r, (LogRecord, ExceptionRow, Batch, Stack))]
+        lives = sorted({r.life for r in dated})
         if len(lives) < 2:
             continue
         failed = [n for n in lives if _failure(rows, n) is not None]
         chosen = (failed or lives)[-1] if life is None else lives[min(max(life, 1), len(lives)) - 1]
         earlier += [_earlier(artifact, f) for n in failed if n != chosen and (f := _failure(rows, n)) is not None]
-        starts = {n: min((r.line for r in rows if getattr(r, "life", None) == n), default=0) for n in lives}
+        starts = {n: min((r.line or 0 for r in dated if r.life == n), default=0) for n in lives}
         rows[:] = [r for r in rows if _belongs(r, chosen, starts)]
         kept[artifact] = chosen
     others, dropped = _other_incidents(rows_by_artifact)
@@ -111,7 +113,9 @@ def _any_failure(rows: list[Row]) -> ExceptionRow | LogRecord | None:
 
 
 def _model(rows: list[Row]) -> str | None:
-    return next((r.value for r in rows if isinstance(r, Setting) and r.key == "model_path" and "server_args" in r.source), None)
+    return next(
+        (r.value for r in rows if isinstance(r, Setting) and r.key == "model_path" and "server_args" in r.source), None
+    )
 
 
 def _same_rank_failed_later(

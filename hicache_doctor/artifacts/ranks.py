@@ -152,7 +152,12 @@ class Identity:
             for row in rows:
                 if isinstance(row, Stack) and row.rank is None and row.pid is not None and row.source == "pyspy":
                     nameless[row.pid].append(row)
-        with_dump = {r.rank for rows in self._rows.values() for r in rows if isinstance(r, Stack) and r.source == "pyspy" and r.rank}
+        with_dump = {
+            r.rank
+            for rows in self._rows.values()
+            for r in rows
+            if isinstance(r, Stack) and r.source == "pyspy" and r.rank
+        }
         left = [label for label in self._labels if label not in with_dump]
         if len(nameless) == 1 and len(left) == 1 and with_dump:
             for stack in next(iter(nameless.values())):
@@ -169,9 +174,9 @@ class Identity:
         for artifact, rows in self._rows.items():
             for row in rows:
                 label = _rank(row)
-                if not label or label in out and (out[label].pid or not getattr(row, "pid", None)):
+                if not label or (label in out and (out[label].pid or not getattr(row, "pid", None))):
                     continue
-                tokens = {COLUMNS[k]: int(n) for k, n in TOKENS.findall(label)}
+                tokens: dict[str, Any] = {COLUMNS[k]: int(n) for k, n in TOKENS.findall(label)}
                 number = NUMBER.fullmatch(label)
                 pid = getattr(row, "pid", None)
                 out[label] = Rank(
@@ -210,4 +215,4 @@ def _has_logs(rows: Iterable[Row]) -> bool:
 
 def _order(label: str) -> tuple[Any, ...]:
     tokens = dict(TOKENS.findall(label))
-    return tuple(int(tokens.get(k, -1)) for k in ("PP", "DP", "TP", "ATTN_CP", "EP")) + (label,)
+    return (*(int(tokens.get(k, -1)) for k in ("PP", "DP", "TP", "ATTN_CP", "EP")), label)

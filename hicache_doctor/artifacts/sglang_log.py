@@ -56,9 +56,7 @@ class _Life:
 class LogReader:
     """Reads one text artefact. ``feed`` the logical lines in order, then ``close``; rows collect in ``rows``."""
 
-    def __init__(
-        self, artifact: str, vocabulary: Vocabulary, *, batches: bool = True, keep_all: bool = False
-    ) -> None:
+    def __init__(self, artifact: str, vocabulary: Vocabulary, *, batches: bool = True, keep_all: bool = False) -> None:
         """``batches``: make rows of batch lines (the fast path makes them elsewhere); ``keep_all``: no caps."""
         self.artifact = artifact
         self.vocabulary = vocabulary

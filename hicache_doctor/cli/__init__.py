@@ -8,7 +8,6 @@ import os
 import sys
 from typing import Any
 
-import click
 import typer
 import typer.main
 from typer.core import TyperGroup
@@ -43,15 +42,20 @@ Examples:
   hicache-doctor kb missing-in 0.5.16"""
 
 
+# Newer typers carry a click of their own: its classes are reached through typer's, whichever it is.
+_UsageError: Any = typer.BadParameter.__mro__[1]
+_ClickException: Any = typer.BadParameter.__mro__[2]
+
+
 class _Lazy(TyperGroup):
     """Commands by name; a module is imported when its command is asked for."""
 
-    def list_commands(self, ctx: click.Context) -> list[str]:
+    def list_commands(self, ctx: Any) -> list[str]:
         return list(COMMANDS)
 
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
         if cmd_name in LATER:
-            raise click.UsageError(f"'{cmd_name}' ({LATER[cmd_name]}) is not part of this version yet")
+            raise _UsageError(f"'{cmd_name}' ({LATER[cmd_name]}) is not part of this version yet")
         if cmd_name not in COMMANDS:
             return None
         module = importlib.import_module(COMMANDS[cmd_name][0])
@@ -59,7 +63,7 @@ class _Lazy(TyperGroup):
         command.name = cmd_name
         return command
 
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
         with formatter.section("Commands"):
             formatter.write_dl([(name, text) for name, (_, text) in COMMANDS.items()])
 
@@ -82,7 +86,9 @@ def _version(value: bool) -> None:
 
 @app.callback()
 def _root(
-    version: bool = typer.Option(False, "--version", callback=_version, is_eager=True, help="Show the version and exit."),
+    version: bool = typer.Option(
+        False, "--version", callback=_version, is_eager=True, help="Show the version and exit."
+    ),
 ) -> None:
     """Forensics for SGLang with pipeline parallelism and HiCache: from what the crash left to the root-cause PR."""
 
@@ -97,13 +103,13 @@ def main(args: list[str] | None = None) -> Any:
     except DoctorError as e:
         _complain(str(e))
         sys.exit(e.exit_code)
-    except click.UsageError as e:
+    except _UsageError as e:
         e.show()
         sys.exit(2)
-    except click.ClickException as e:
+    except _ClickException as e:
         e.show()
         sys.exit(e.exit_code)
-    except (click.Abort, KeyboardInterrupt):
+    except (typer.Abort, KeyboardInterrupt):
         _complain("interrupted")
         sys.exit(130)
     except BrokenPipeError:
@@ -113,7 +119,9 @@ def main(args: list[str] | None = None) -> Any:
     except Exception as e:
         if os.environ.get("HICACHE_DOCTOR_TRACEBACK"):
             raise
-        _complain(f"internal error: {type(e).__name__}: {e}; set HICACHE_DOCTOR_TRACEBACK=1 for the traceback and report it")
+        _complain(
+            f"internal error: {type(e).__name__}: {e}; set HICACHE_DOCTOR_TRACEBACK=1 for the traceback and report it"
+        )
         sys.exit(70)
 
 

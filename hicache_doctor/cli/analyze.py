@@ -40,18 +40,30 @@ Examples:
 Exit codes: 0 analysed, 1 a signature was found (with --exit-code), 2 usage, 3 nothing readable."""
 )
 def analyze(
-    paths: Annotated[list[str], typer.Argument(help="Files, folders, archives; '-' is standard input.", show_default=False)],
+    paths: Annotated[
+        list[str], typer.Argument(help="Files, folders, archives; '-' is standard input.", show_default=False)
+    ],
     form: Annotated[Format, typer.Option("--format", help="One format a run.")] = Format.terminal,
-    out: Annotated[Path | None, typer.Option("-o", "--output", help="Write to this file instead of standard output.")] = None,
+    out: Annotated[
+        Path | None, typer.Option("-o", "--output", help="Write to this file instead of standard output.")
+    ] = None,
     force: Annotated[bool, typer.Option("--force", help="Let -o replace an existing file (never an input).")] = False,
     db: Annotated[Path | None, typer.Option("--db", help="Keep the evidence as this DuckDB file.")] = None,
     rules: Annotated[list[Path] | None, typer.Option("--rules", help="A directory of your own rules.")] = None,
     sglang: Annotated[str | None, typer.Option("--sglang", help="The release, when no artefact states it.")] = None,
-    settings: Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="A setting that you know.")] = None,
-    ranks: Annotated[list[str] | None, typer.Option("--rank", metavar="FILE='PP1 TP0'", help="Whose file it is.")] = None,
-    life: Annotated[int | None, typer.Option("--life", min=1, help="Which life of a restarted process (1 = first).")] = None,
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="A setting that you know.")
+    ] = None,
+    ranks: Annotated[
+        list[str] | None, typer.Option("--rank", metavar="FILE='PP1 TP0'", help="Whose file it is.")
+    ] = None,
+    life: Annotated[
+        int | None, typer.Option("--life", min=1, help="Which life of a restarted process (1 = first).")
+    ] = None,
     last: Annotated[str | None, typer.Option("--last", metavar="30m", help="Only the last part of the logs.")] = None,
-    since: Annotated[str | None, typer.Option("--since", metavar="TIME", help="Only from this time on (ISO 8601).")] = None,
+    since: Annotated[
+        str | None, typer.Option("--since", metavar="TIME", help="Only from this time on (ISO 8601).")
+    ] = None,
     whole_hash: Annotated[bool, typer.Option("--hash", help="Digest whole files, not their ends.")] = False,
     explain: Annotated[bool, typer.Option("--explain", help="Show the walked path and every rule.")] = False,
     exit_code: Annotated[bool, typer.Option("--exit-code", help="Exit with 1 when a signature was found.")] = False,

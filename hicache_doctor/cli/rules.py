@@ -29,7 +29,9 @@ class Format(str, Enum):
 
 
 FormatOption = Annotated[Format, typer.Option("--format", help="terminal or json.")]
-FolderArgument = Annotated[Path | None, typer.Argument(help="A directory of your own rules, on top of the shipped ones.")]
+FolderArgument = Annotated[
+    Path | None, typer.Argument(help="A directory of your own rules, on top of the shipped ones.")
+]
 
 TEMPLATE = """\
 id: X1
@@ -99,7 +101,9 @@ def show(
         if getattr(n, answer) in leaves
     ]
     if form is Format.json:
-        _json({"rule": rule.model_dump(by_alias=True), "file": base.files[f"rule:{rule_id}"].name, "reached_from": ways})
+        _json(
+            {"rule": rule.model_dump(by_alias=True), "file": base.files[f"rule:{rule_id}"].name, "reached_from": ways}
+        )
         return
     import yaml
 

@@ -1,4 +1,4 @@
-"""Where each rank stands: the place that the frames of its main thread name, by the table ``rules/vocabulary/places.yaml``."""
+"""Where each rank stands: the place that its main thread's frames name, by ``rules/vocabulary/places.yaml``."""
 
 from __future__ import annotations
 

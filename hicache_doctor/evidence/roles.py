@@ -62,9 +62,12 @@ def derive(store: Store) -> None:
     store.fill("rank_role", rows)
     store.con.execute(
         "UPDATE exception SET role = r.role FROM rank_role r "
-        "WHERE exception.rank IS NOT DISTINCT FROM r.rank AND exception.artifact = r.artifact AND exception.line = r.line"
+        "WHERE exception.rank IS NOT DISTINCT FROM r.rank AND exception.artifact = r.artifact "
+        "AND exception.line = r.line"
     )
-    store.con.execute("UPDATE exception SET role = 'victim' WHERE role = 'unknown' AND proof IN ('peer_closed', 'signal')")
+    store.con.execute(
+        "UPDATE exception SET role = 'victim' WHERE role = 'unknown' AND proof IN ('peer_closed', 'signal')"
+    )
 
 
 def _of_a_scheduler(w: dict[str, Any]) -> bool:

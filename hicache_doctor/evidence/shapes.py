@@ -15,7 +15,9 @@ if TYPE_CHECKING:
     from hicache_doctor.evidence.store import Store
 
 VIEW = re.compile(r"shape '\[(\d+), -1, (\d+)\]' is invalid for input of size (\d+)")
-TENSORS = re.compile(r"The size of tensor a \((\d+)\) must match the size of tensor b \((\d+)\) at non-singleton dimension 0")
+TENSORS = re.compile(
+    r"The size of tensor a \((\d+)\) must match the size of tensor b \((\d+)\) at non-singleton dimension 0"
+)
 SIZE = re.compile(r"Size mismatch for shape#0\('?batch_size'?\): expected (\d+) but got (\d+)")
 BROADCAST = re.compile(r"value tensor of shape \[(\d+), .*?cannot be broadcast to indexing result of shape \[(\d+),")
 USUAL_HEADS = (64, 32, 16, 8, 128, 40, 20, 10, 96, 48, 24, 12, 28, 14, 7, 56, 4, 2, 1)
@@ -99,7 +101,9 @@ def local_heads(settings: dict[str, Any], models: list[dict[str, Any]], model_cl
 def derive(store: Store, settings: dict[str, Any], models: list[dict[str, Any]]) -> None:
     """Fill the table ``shape_error`` from the exceptions of the store."""
     store.con.execute(CREATE)
-    errors = store.rows("SELECT * FROM exception WHERE message LIKE '%hape%' OR message LIKE '%size of tensor%' ORDER BY artifact, line")
+    errors = store.rows(
+        "SELECT * FROM exception WHERE message LIKE '%hape%' OR message LIKE '%size of tensor%' ORDER BY artifact, line"
+    )
     model_class = store.value("SELECT fields->>'model_class' FROM log WHERE kind = 'load_weight_end' LIMIT 1")
     heads = local_heads(settings, models, model_class)
     page = _whole(settings.get("page_size"))
@@ -108,7 +112,8 @@ def derive(store: Store, settings: dict[str, Any], models: list[dict[str, Any]])
         upstream = {
             r["new_token"]
             for r in store.rows(
-                "SELECT DISTINCT new_token FROM batch WHERE kind = 'prefill' AND new_token > 8 AND rank IS DISTINCT FROM ?",
+                "SELECT DISTINCT new_token FROM batch "
+                "WHERE kind = 'prefill' AND new_token > 8 AND rank IS DISTINCT FROM ?",
                 [e["rank"]],
             )
         }
@@ -116,7 +121,11 @@ def derive(store: Store, settings: dict[str, Any], models: list[dict[str, Any]])
         if a is None:
             continue
         delta = abs(a.received - a.own) if a.received is not None else None
-        multiple = None if not delta or not page or page < 2 or not (a.heads_known or a.head_dim is None) else delta % page == 0
+        multiple = (
+            None
+            if not delta or not page or page < 2 or not (a.heads_known or a.head_dim is None)
+            else delta % page == 0
+        )
         copied = ("artifact", "line", "line_end", "rank", "ts")
         rows.append(
             {name: e[name] for name in copied}

@@ -37,9 +37,11 @@ CREATE OR REPLACE VIEW capacity AS
     SELECT rank, CAST(fields->>'tokens' AS BIGINT) AS tokens, 'log' AS source, artifact, line, text AS quote
     FROM log WHERE kind = 'host_pool_tokens' AND fields->>'pool' IN ('kv', 'KV')
     UNION ALL
-    SELECT rank, CAST(fields->>'tokens' AS BIGINT), 'log', artifact, line, text FROM log WHERE kind = 'hicache_initialized'
+    SELECT rank, CAST(fields->>'tokens' AS BIGINT), 'log', artifact, line, text
+    FROM log WHERE kind = 'hicache_initialized'
     UNION ALL
-    SELECT rank, CAST(max(value) AS BIGINT), 'metric', artifact, min(line), 'hicache_host_total_tokens ' || CAST(max(value) AS BIGINT)
+    SELECT rank, CAST(max(value) AS BIGINT), 'metric', artifact, min(line),
+           'hicache_host_total_tokens ' || CAST(max(value) AS BIGINT)
     FROM sample WHERE name = 'hicache_host_total_tokens' GROUP BY rank, artifact)
   WHERE rank IS NOT NULL;
 CREATE OR REPLACE VIEW rss_slope AS
@@ -85,10 +87,13 @@ def _replica(rank: str) -> str:
 def _batches(store: Store, page_size: int | None) -> None:
     streams: dict[str, list[dict[str, Any]]] = defaultdict(list)
     sql = """SELECT rank, new_seq, new_token, cached_token, artifact, line, ts FROM batch
-             WHERE kind = 'prefill' AND rank IS NOT NULL AND new_token IS NOT NULL ORDER BY rank, ts NULLS FIRST, artifact, line"""
+             WHERE kind = 'prefill' AND rank IS NOT NULL AND new_token IS NOT NULL
+             ORDER BY rank, ts NULLS FIRST, artifact, line"""
     for row in store.rows(sql):
         streams[row["rank"]].append(row)
-    started = {r["rank"] for r in store.rows("SELECT DISTINCT rank FROM log WHERE kind IN ('init_distributed', 'pool_sizes')")}
+    started = {
+        r["rank"] for r in store.rows("SELECT DISTINCT rank FROM log WHERE kind IN ('init_distributed', 'pool_sizes')")
+    }
     leaders: dict[tuple[str, int], str] = {}
     for rank in sorted(streams, key=lambda r: (-len(streams[r]), r)):
         stage = stage_of(rank)
@@ -238,4 +243,3 @@ def first(store: Store) -> dict[str, Any] | None:
     """The earliest divergence by line order of the first stage; None when the streams agree as far as they go."""
     rows = store.rows("SELECT * FROM divergence WHERE sure ORDER BY line_a LIMIT 1")
     return rows[0] if rows else None
-

@@ -60,7 +60,12 @@ class Candidates:
         ones, for an undetermined verdict every one that remains possible."""
         out = []
         for rule in self._base.rules.values():
-            if rule.kind != "signature" or rule.id == chosen.id or rule.status != "stable" or len(rule.id) == 1 and rule.form:
+            if (
+                rule.kind != "signature"
+                or rule.id == chosen.id
+                or rule.status != "stable"
+                or (len(rule.id) == 1 and rule.form)
+            ):
                 continue
             if chosen.kind == "signature" and (rule.form is not None or rule.id in chosen.look_alikes):
                 continue

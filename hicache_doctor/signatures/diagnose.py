@@ -34,6 +34,26 @@ if TYPE_CHECKING:
     from hicache_doctor.evidence.store import Store
 
 LAST_LINES = 3
+LAST_MINUTE = """
+WITH lines AS (
+  SELECT artifact, line, rank, ts,
+         printf('Prefill batch, #new-seq: %d, #new-token: %d, #cached-token: %d, token usage: %.2f',
+                coalesce(new_seq, 0), coalesce(new_token, 0), coalesce(cached_token, 0), coalesce(usage, 0)) AS text
+  FROM batch WHERE kind = 'prefill'
+  UNION ALL
+  SELECT artifact, line, rank, ts, text FROM log
+  WHERE kind IN ('client_disconnected', 'abort_request', 'prefetch_local_synced', 'prefetch_agreed', 'retracted',
+                 'storage_error', 'request_timeout')),
+ends AS (
+  SELECT artifact, rank, min(line) AS line FROM exception WHERE rank IS NOT NULL GROUP BY ALL
+  UNION ALL
+  SELECT artifact, rank, min(line) FROM log
+  WHERE kind IN ('watchdog_timeout', 'nccl_timeout') AND rank IS NOT NULL GROUP BY ALL),
+last AS (
+  SELECT l.*, row_number() OVER (PARTITION BY l.rank ORDER BY l.line DESC) AS n
+  FROM lines l JOIN ends e ON e.artifact = l.artifact AND e.rank IS NOT DISTINCT FROM l.rank AND l.line < e.line)
+SELECT * FROM last WHERE n <= ? ORDER BY rank, line
+"""
 NAMED_MISSING = 8
 
 
@@ -129,14 +149,18 @@ class _Dress:
             return None
         if self._rule.first_rank == "evidence":
             return culprits[0] if culprits else None
-        rank: str | None = self._store.value("SELECT rank FROM rank_role WHERE role = 'first' ORDER BY position LIMIT 1")
+        rank: str | None = self._store.value(
+            "SELECT rank FROM rank_role WHERE role = 'first' ORDER BY position LIMIT 1"
+        )
         return rank
 
     def _culprits(self) -> list[str]:
         if self._rule.culprits_from:
             named = [r["rank"] for r in self._evaluator.answer(self._rule.culprits_from).rows if r.get("rank")]
             return list(dict.fromkeys(named))
-        rows = self._store.rows("SELECT rank FROM rank_role WHERE role = 'first' AND rank IS NOT NULL ORDER BY position")
+        rows = self._store.rows(
+            "SELECT rank FROM rank_role WHERE role = 'first' AND rank IS NOT NULL ORDER BY position"
+        )
         return [r["rank"] for r in rows]
 
     def _victims(self) -> list[str]:
@@ -166,7 +190,14 @@ class _Dress:
         if row is None or self._rule.kind in {"healthy", "out_of_scope"}:
             return None
         cites = [
-            citation({"artifact": row[f"artifact_{s}"], "line": row[f"line_{s}"], "rank": row[f"rank_{s}"], "quote": row[f"quote_{s}"]})
+            citation(
+                {
+                    "artifact": row[f"artifact_{s}"],
+                    "line": row[f"line_{s}"],
+                    "rank": row[f"rank_{s}"],
+                    "quote": row[f"quote_{s}"],
+                }
+            )
             for s in ("a", "b")
         ]
         return FirstDivergence(
@@ -195,7 +226,9 @@ class _Dress:
             return out
         out += self._missing_ranks()
         if self._facts.version is None and self._rule.kind == "signature":
-            out.append(NextEvidence(why=self._phrases["version_unknown"], command=self._phrases["version_unknown_command"]))
+            out.append(
+                NextEvidence(why=self._phrases["version_unknown"], command=self._phrases["version_unknown_command"])
+            )
         return out if confidence != "certain" else [n for n in out if n.command]
 
     def _missing_ranks(self) -> list[NextEvidence]:
@@ -206,7 +239,8 @@ class _Dress:
             why = fill(self._phrases["missing_many"], values)
             return [NextEvidence(why=why, command=self._missing_command(missing[0]))]
         return [
-            NextEvidence(why=fill(self._phrases["missing_rank"], {"rank": r}), command=self._missing_command(r)) for r in missing
+            NextEvidence(why=fill(self._phrases["missing_rank"], {"rank": r}), command=self._missing_command(r))
+            for r in missing
         ]
 
     def _missing_command(self, rank: str) -> str:
@@ -215,24 +249,8 @@ class _Dress:
 
     def _last_minute(self) -> list[LastMinute]:
         """The last lines of every rank before its own failure: the clocks of hosts are not compared."""
-        rows = self._store.rows(
-            """
-            WITH lines AS (
-              SELECT artifact, line, rank, ts, kind || ' batch, #new-seq: ' || coalesce(new_seq, 0) || ', #new-token: ' || coalesce(new_token, 0)
-                     || ', #cached-token: ' || coalesce(cached_token, 0) || ', token usage: ' || coalesce(usage, 0) AS text
-              FROM batch WHERE kind = 'prefill'
-              UNION ALL SELECT artifact, line, rank, ts, text FROM log
-                WHERE kind IN ('client_disconnected', 'abort_request', 'prefetch_local_synced', 'prefetch_agreed', 'retracted', 'storage_error', 'request_timeout')),
-            ends AS (
-              SELECT artifact, rank, min(line) AS line FROM exception WHERE rank IS NOT NULL GROUP BY ALL
-              UNION ALL SELECT artifact, rank, min(line) FROM log WHERE kind IN ('watchdog_timeout', 'nccl_timeout') AND rank IS NOT NULL GROUP BY ALL),
-            last AS (
-              SELECT l.*, row_number() OVER (PARTITION BY l.rank ORDER BY l.line DESC) AS n
-              FROM lines l JOIN ends e ON e.artifact = l.artifact AND e.rank IS NOT DISTINCT FROM l.rank AND l.line < e.line)
-            SELECT * FROM last WHERE n <= ? ORDER BY rank, line
-            """,
-            [LAST_LINES],
-        )
+        rows = self._store.rows(LAST_MINUTE, [LAST_LINES])
         return [
-            LastMinute(rank=r["rank"], time=stamp(r["ts"]), text=r["text"], artifact=r["artifact"], line=r["line"]) for r in rows
+            LastMinute(rank=r["rank"], time=stamp(r["ts"]), text=r["text"], artifact=r["artifact"], line=r["line"])
+            for r in rows
         ]

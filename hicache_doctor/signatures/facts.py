@@ -1,7 +1,7 @@
 """What is known of the deployment before any question is asked: settings, release, topology, tree class.
 
-Settings come from several places; the most direct one wins. Where no version is stated, the vocabulary of the log bounds
-it, and it stays a range. What is unknown stays unknown.
+Settings come from several places; the most direct one wins. Where no version is stated, the vocabulary of the log
+bounds it, and it stays a range. What is unknown stays unknown.
 """
 
 from __future__ import annotations
@@ -19,7 +19,17 @@ if TYPE_CHECKING:
     from hicache_doctor.evidence.store import Store
 
 # The most direct source first; matched as a part of `setting.source`.
-PRECEDENCE = ("option", "server_args", "server info", "server_info", "pip", "version", "command", "image", "environment")
+PRECEDENCE = (
+    "option",
+    "server_args",
+    "server info",
+    "server_info",
+    "pip",
+    "version",
+    "command",
+    "image",
+    "environment",
+)
 BOUND_KEY = "sglang_release_bound"
 SHOWN = (
     "pp_size", "tp_size", "dp_size", "attn_cp_size", "enable_dp_attention", "enable_hierarchical_cache", "hicache_size",
@@ -74,9 +84,20 @@ def gather(store: Store) -> Facts:
     _resolve(store)
     settings = {r["key"]: _typed(r["value"]) for r in store.rows("SELECT key, value FROM cfg")}
     version, cites = _version(store)
-    seen = [r["id"] for r in store.rows("SELECT id FROM rank ORDER BY pp NULLS FIRST, dp NULLS FIRST, tp NULLS FIRST, id")]
+    seen = [
+        r["id"] for r in store.rows("SELECT id FROM rank ORDER BY pp NULLS FIRST, dp NULLS FIRST, tp NULLS FIRST, id")
+    ]
     expected, missing = _topology(settings, seen)
-    return Facts(settings, version, cites, _tree(store, settings, version), seen, expected, missing, _whole(settings.get("pp_size")))
+    return Facts(
+        settings,
+        version,
+        cites,
+        _tree(store, settings, version),
+        seen,
+        expected,
+        missing,
+        _whole(settings.get("pp_size")),
+    )
 
 
 def _resolve(store: Store) -> None:
@@ -87,7 +108,9 @@ def _resolve(store: Store) -> None:
         store.value("SELECT count(*) FROM cfg WHERE source LIKE '%command%'")
         and not store.value("SELECT count(*) FROM cfg WHERE key = 'command_cut' AND value = 'True'")
     )
-    command = store.rows("SELECT artifact, line, quote FROM cfg WHERE source LIKE '%command%' ORDER BY artifact, line LIMIT 1")
+    command = store.rows(
+        "SELECT artifact, line, quote FROM cfg WHERE source LIKE '%command%' ORDER BY artifact, line LIMIT 1"
+    )
     if complete and command and not store.value("SELECT count(*) FROM cfg WHERE source LIKE '%server_args%'"):
         # A whole launch command without a flag says that the flag's default holds.
         for key, value in {"enable_hierarchical_cache": "False", "pp_size": "1", "tp_size": "1"}.items():
@@ -102,7 +125,8 @@ def _version(store: Store) -> tuple[Version | VersionRange | None, list[Citation
         if version.known:
             return version, [c for c in [citation(row)] if c is not None]
     bounds = store.rows(
-        "SELECT DISTINCT ON (value) value, artifact, line, quote FROM setting WHERE key = ? ORDER BY value, artifact, line",
+        "SELECT DISTINCT ON (value) value, artifact, line, quote FROM setting "
+        "WHERE key = ? ORDER BY value, artifact, line",
         [BOUND_KEY],
     )
     fitting = [
@@ -139,7 +163,9 @@ def _topology(settings: dict[str, Any], seen: list[str]) -> tuple[int | None, li
             have.add((n // (pp * tp), n // tp % pp, n % tp))
         elif tokens:
             named = True
-            have.add((0 if attention_dp else int(tokens.get("DP", 0)), int(tokens.get("PP", 0)), int(tokens.get("TP", 0))))
+            have.add(
+                (0 if attention_dp else int(tokens.get("DP", 0)), int(tokens.get("PP", 0)), int(tokens.get("TP", 0)))
+            )
     if total == 1:
         return 1, []
     missing = [
@@ -175,7 +201,16 @@ def _tree(store: Store, settings: dict[str, Any], version: Version | VersionRang
 
 def _typed(value: str | None) -> Any:
     """Text of a setting as a JSON value."""
-    words = {None: None, "None": None, "none": None, "null": None, "True": True, "False": False, "true": True, "false": False}
+    words = {
+        None: None,
+        "None": None,
+        "none": None,
+        "null": None,
+        "True": True,
+        "False": False,
+        "true": True,
+        "false": False,
+    }
     if value in words:
         return words[value]
     assert value is not None

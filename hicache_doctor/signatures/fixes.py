@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from hicache_doctor.knowledge.releases import contains_fix
 from hicache_doctor.knowledge.records import lookup
+from hicache_doctor.knowledge.releases import contains_fix
 from hicache_doctor.signatures.facts import Facts
 from hicache_doctor.signatures.model import Node, Rule
 from hicache_doctor.signatures.verdict import Fix

@@ -202,7 +202,9 @@ def _unused(base: RuleBase) -> Iterator[Finding]:
     used |= {n for node in base.nodes.values() for n in asked_names(node.ask)}
     for item in base.evidence.values():
         if item.name not in used:
-            yield Finding(f"{item.file}:{item.line}:1", "warning", f"no rule and no node asks for evidence {item.name!r}")
+            yield Finding(
+                f"{item.file}:{item.line}:1", "warning", f"no rule and no node asks for evidence {item.name!r}"
+            )
 
 
 def _dangling(path: Path, name: str, known: Iterable[str]) -> Finding:
@@ -226,5 +228,3 @@ def _where(path: Path, word: str) -> str:
         if m is not None:
             return f"{path}:{number}:{m.start() + 1}"
     return f"{path}:1:1"
-
-

@@ -135,6 +135,8 @@ def _explain(model: type[BaseModel], error: ValidationError, raw: Any, path: Pat
 def _position(path: Path, raw: Any, location: list[Any]) -> tuple[int, int]:
     """Line and column (1-based) of ``location`` inside the document that equals ``raw``."""
     root = yaml.compose(path.read_text(encoding="utf-8"), Loader=MARKED)
+    if root is None:
+        return 1, 1
     candidates = root.value if isinstance(root, yaml.SequenceNode) else [root]
     node = candidates[0] if candidates else root
     for candidate in candidates:
@@ -167,7 +169,7 @@ def _constructed(node: yaml.Node) -> Any:
 
 
 def parse_evidence(path: Path) -> list[Evidence]:
-    """The named views of one ``.sql`` file: a header ``-- evidence: name``, ``-- says: …``, ``-- known: SQL``, then SQL.
+    """The named views of one ``.sql`` file: ``-- evidence: name``, ``-- says: …``, ``-- known: SQL``, then the SQL.
 
     Raises:
         RuleError: text before the first header, a missing ``says`` or an empty statement.
@@ -182,7 +184,9 @@ def parse_evidence(path: Path) -> list[Evidence]:
             return
         sql = "\n".join(body).strip().rstrip(";").strip()
         if not sql or "says" not in head:
-            raise RuleError(f"{path}:{start}:1", f"evidence {head.get('evidence', '')!r} needs `-- says:` and a statement")
+            raise RuleError(
+                f"{path}:{start}:1", f"evidence {head.get('evidence', '')!r} needs `-- says:` and a statement"
+            )
         out.append(Evidence(head["evidence"], head["says"], sql, head.get("known"), str(path), start))
 
     for number, text in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
