@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 INSIDE = 96  # more than the longest text between the brackets: 19 of time, 7 of fraction, 40 of rank
 _USUAL = 40
+_MOST_RANKS = 4096
 _KNOWN_TIMES = 100_000
 
 
@@ -119,6 +120,8 @@ class Prefixes:
         if rank is None:
             return -1
         if rank not in self.ranks:
+            if len(self.ranks) >= _MOST_RANKS:  # no ranks, but something that differs from line to line
+                return -1
             self.ranks.append(rank)
         return self.ranks.index(rank)
 

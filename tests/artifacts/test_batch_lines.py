@@ -180,3 +180,11 @@ def test_no_batch_line() -> None:
     table = BatchLines("a").read(Window(b"nothing here\n"))
     assert table.num_rows == 0
     assert table.column_names == columns(Batch)
+
+
+def test_brackets_that_differ_from_line_to_line_are_not_kept_for_ever() -> None:
+    text = b"".join(b"[request %d] Decode batch, #queue-req: 1\n" % i for i in range(40_000))
+    reader = BatchLines("a")
+    reader.read(Window(text))
+    assert sum(reader.decoded.values()) == 40_000
+    assert reader.decoded[None] == 40_000 - 4096
