@@ -1,7 +1,8 @@
 """The rules' own cases: small incidents beside each rule, and logs of healthy deployments that must raise nothing.
 
 ``rules/cases/<id>.yaml`` holds a list of ``{name, files: {name: text}, expect: {…}}``; ``expect`` has ``status``, and
-``signature`` or ``other_cause``, perhaps ``first_failing_rank`` and ``confidence``, or ``not: <id>`` for a negative case.
+``signature`` or ``other_cause``, perhaps ``first_failing_rank`` and ``confidence``, or ``not: <id>`` for a negative
+case.
 ``rules/cases/healthy/`` holds logs, or folders of logs, for which any signature is a false alarm.
 """
 

@@ -133,8 +133,13 @@ def _align(
     while common < n and va[start_a + common] == vb[start_b + common]:
         common += 1
     pair = {
-        "stream": "prefill batch", "rank_a": name_a, "rank_b": name_b, "common": common, "shift": shift, "diverged": False
-    }  # fmt: skip
+        "stream": "prefill batch",
+        "rank_a": name_a,
+        "rank_b": name_b,
+        "common": common,
+        "shift": shift,
+        "diverged": False,
+    }
     if common >= n or (common < MIN_COMMON and not from_start):
         return pair, None
     i, j = start_a + common, start_b + common
