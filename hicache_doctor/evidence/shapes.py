@@ -41,10 +41,7 @@ class Arithmetic:
     heads_known: bool
     received: int | None
     too_small: bool
-
-    @property
-    def foreign(self) -> bool:
-        return self.received is not None and self.received != self.own
+    foreign: bool
 
 
 def arithmetic(message: str, heads: list[int], upstream: set[int]) -> Arithmetic | None:
@@ -52,10 +49,12 @@ def arithmetic(message: str, heads: list[int], upstream: set[int]) -> Arithmetic
     of batches that another stage printed, which decide between candidates."""
     m = TENSORS.search(message) or SIZE.search(message)
     if m is not None:
-        return Arithmetic(int(m[1]), None, None, None, False, int(m[2]), False)
+        own, received = int(m[1]), int(m[2])
+        return Arithmetic(own, None, None, None, False, received, False, own != received)
     m = BROADCAST.search(message)
     if m is not None:
-        return Arithmetic(int(m[2]), None, None, None, False, int(m[1]), False)
+        own, received = int(m[2]), int(m[1])
+        return Arithmetic(own, None, None, None, False, received, False, own != received)
     m = VIEW.search(message)
     if m is None:
         return None
@@ -63,20 +62,23 @@ def arithmetic(message: str, heads: list[int], upstream: set[int]) -> Arithmetic
     if own <= 0 or dim <= 0:
         return None
     if size < own * dim and size < 64 * dim:
-        return Arithmetic(own, dim, size, None, False, None, True)
+        return Arithmetic(own, dim, size, None, False, None, True, False)
     whole = [(h, size // (h * dim)) for h in heads if size % (h * dim) == 0]
     known = whole[:1] if heads and whole and whole[0][0] == heads[0] else []
     printed = [(h, r) for h, r in whole if r in upstream]
     guess = printed or known or [(h, r) for h, r in whole if h in heads[:2]]
     if guess:
-        return Arithmetic(own, dim, size, guess[0][0], True, guess[0][1], False)
+        return _with_heads(own, dim, size, *guess[0])
     usual = [(h, size // (h * dim)) for h in USUAL_HEADS if size % (h * dim) == 0 and size // (h * dim) != own]
     printed = [(h, r) for h, r in usual if r in upstream]
     if printed:
-        return Arithmetic(own, dim, size, printed[0][0], True, printed[0][1], False)
-    if usual and size % (own * dim):
-        return Arithmetic(own, dim, size, usual[0][0], False, usual[0][1], False)
-    return Arithmetic(own, dim, size, None, False, None, False)
+        return _with_heads(own, dim, size, *printed[0])
+    # Without the head count one thing is still sure: no number of heads makes `own` tokens of these elements.
+    return Arithmetic(own, dim, size, None, False, None, False, size % (own * dim) != 0)
+
+
+def _with_heads(own: int, dim: int, size: int, heads: int, received: int) -> Arithmetic:
+    return Arithmetic(own, dim, size, heads, True, received, False, received != own)
 
 
 def local_heads(settings: dict[str, Any], models: list[dict[str, Any]], model_class: str | None) -> list[int]:
@@ -153,6 +155,8 @@ def _say(a: Arithmetic) -> str:
     if a.too_small:
         return f"{a.size} elements are far less than {a.own} tokens of one head of {a.head_dim}: not a foreign batch"
     if a.received is None:
+        if a.foreign:
+            return f"{a.size} elements are not {a.own} tokens with any number of heads of {a.head_dim}"
         return f"{a.size} elements fit no whole number of tokens with the usual head counts"
     if a.size is None:
         return f"{a.own} against {a.received}"

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 MIN_COMMON = 4
 MAX_SHIFT = 40
 RESYNC = 6
+DRIFT = 0.05
+DRIFT_RUN = 3
 
 CREATE = """
 CREATE OR REPLACE TABLE divergence (
@@ -86,7 +88,7 @@ def _replica(rank: str) -> str:
 
 def _batches(store: Store, page_size: int | None) -> None:
     streams: dict[str, list[dict[str, Any]]] = defaultdict(list)
-    sql = """SELECT rank, new_seq, new_token, cached_token, artifact, line, ts FROM batch
+    sql = """SELECT rank, new_seq, new_token, cached_token, usage, artifact, line, ts FROM batch
              WHERE kind = 'prefill' AND rank IS NOT NULL AND new_token IS NOT NULL
              ORDER BY rank, ts NULLS FIRST, artifact, line"""
     for row in store.rows(sql):
@@ -104,6 +106,9 @@ def _batches(store: Store, page_size: int | None) -> None:
         if stage == 0 or (replica, 0) not in leaders:
             continue
         first = leaders[(replica, 0)]
+        drift = _usage_drift(first, streams[first], rank, streams[rank])
+        if drift is not None:
+            found.append(drift)
         both = first in started and rank in started
         pair, divergence = _align(first, streams[first], rank, streams[rank], both, page_size)
         pairs.append(pair)
@@ -167,6 +172,43 @@ def _align(
         "key": None,
         "sure": common >= MIN_COMMON,
     }
+
+
+def _usage_drift(
+    name_a: str, a: list[dict[str, Any]], name_b: str, b: list[dict[str, Any]]
+) -> dict[str, Any] | None:
+    """The first of several batches in a row that are equal on both stages but leave the pools differently full: what
+    one stage still locks and the other has let go (#27285)."""
+    run = 0
+    for ordinal, (ra, rb) in enumerate(zip(a, b, strict=False)):
+        if _value(ra) != _value(rb) or ra["usage"] is None or rb["usage"] is None:
+            return None
+        run = run + 1 if abs(ra["usage"] - rb["usage"]) >= DRIFT else 0
+        if run == DRIFT_RUN:
+            start = ordinal - DRIFT_RUN + 1
+            ra, rb = a[start], b[start]
+            usage = [f"token usage {r['usage']:.2f}" for r in (ra, rb)]
+            said = [f"{_say(r)}, {u}" for r, u in zip((ra, rb), usage, strict=True)]
+            return {
+                "stream": "token usage after the prefill batch",
+                "ordinal": start,
+                "rank_a": name_a,
+                "rank_b": name_b,
+                "value_a": usage[0],
+                "value_b": usage[1],
+                "artifact_a": ra["artifact"],
+                "line_a": ra["line"],
+                "artifact_b": rb["artifact"],
+                "line_b": rb["line"],
+                "quote_a": said[0],
+                "quote_b": said[1],
+                "common": start,
+                "delta": None,
+                "page_multiple": None,
+                "key": None,
+                "sure": True,
+            }
+    return None
 
 
 def _say(row: dict[str, Any]) -> str:

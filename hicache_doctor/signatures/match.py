@@ -31,7 +31,7 @@ class Answer:
 
     def claim(self) -> str:
         """The sentence of the evidence, filled from its first row."""
-        return fill(self.says, {**(self.rows[0] if self.rows else {}), "n": len(self.rows)})
+        return fill(self.says, {"n": len(self.rows), **(self.rows[0] if self.rows else {})})
 
     def citations(self, limit: int = MAX_CITATIONS) -> list[Citation]:
         """Where the rows were read."""

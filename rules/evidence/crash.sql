@@ -33,7 +33,7 @@ WHERE try_cast(regexp_extract(rank, 'PP(\d+)', 1) AS INT) > 0 LIMIT 2
 
 -- evidence: shape_foreign
 -- says: {rank} worked on a batch that is not the one whose hidden states came in: {arithmetic}
--- known: SELECT count(*) > 0 FROM shape_error WHERE heads_known OR head_dim IS NULL
+-- known: SELECT count(*) > 0 FROM shape_error WHERE heads_known OR head_dim IS NULL OR foreign_batch
 SELECT artifact, line, line_end, rank, ts, quote, arithmetic, own, received, delta FROM shape_error WHERE foreign_batch AND NOT too_small LIMIT 2
 
 -- evidence: shape_too_small
@@ -77,6 +77,12 @@ FROM divergence WHERE stream = 'prefill batch'
 UNION ALL
 SELECT artifact_a, line_a, line_a, rank_a, quote_a, ordinal, rank_a, value_a, rank_b, value_b FROM divergence WHERE stream = 'prefill batch'
 LIMIT 4
+
+-- evidence: usage_drifts
+-- says: from prefill batch {ordinal} on the same batches leave the pools differently full: {rank_a} {value_a}; {rank_b} {value_b}
+-- known: SELECT count(*) > 0 FROM stream_pair WHERE common >= 4
+SELECT artifact_b AS artifact, line_b AS line, line_b AS line_end, rank_b AS rank, quote_b AS quote, ordinal, rank_a, value_a, rank_b, value_b
+FROM divergence WHERE stream LIKE 'token usage%' LIMIT 2
 
 -- evidence: batches_diverged_by_pages
 -- says: prefill batch {ordinal} has the same length on both stages but another cached prefix: {rank_a} {value_a}; {rank_b} {value_b}

@@ -168,3 +168,17 @@ SELECT artifact, line, line AS line_end, quote, key, value FROM cfg
 -- evidence: backend_without_pp_key
 -- says: the keys of backend {value} carry no pipeline stage: stages overwrite each other's pages
 SELECT artifact, line, line AS line_end, quote, value FROM cfg WHERE key = 'hicache_storage_backend' AND value IN ('nixl', 'hf3fs', 'eic', 'aibrix')
+
+-- evidence: pool_pressure
+-- says: a pool was near its edge ({what})
+-- known: SELECT (SELECT count(*) FROM batch WHERE usage IS NOT NULL) + (SELECT count(*) FROM sample WHERE name = 'hicache_host_used_tokens') > 0
+SELECT artifact, line, line AS line_end, rank, ts, 'token usage: ' || usage AS quote, 'token usage ' || usage AS what FROM batch WHERE usage >= 0.9
+UNION ALL
+SELECT artifact, line, line, rank, ts, 'token_usage ' || value, 'token usage ' || value FROM sample WHERE name = 'token_usage' AND value >= 0.85
+UNION ALL
+SELECT artifact, line, line_end, rank, ts, text, 'requests were retracted' FROM log WHERE kind = 'retracted'
+UNION ALL
+SELECT u.artifact, u.line, u.line, u.rank, u.ts, u.name || ' ' || CAST(u.value AS BIGINT), 'host pool used to ' || CAST(100 * u.value / t.value AS BIGINT) || ' %'
+FROM sample u JOIN sample t ON t.rank IS NOT DISTINCT FROM u.rank AND t.artifact = u.artifact AND t.name = 'hicache_host_total_tokens'
+WHERE u.name = 'hicache_host_used_tokens' AND t.value > 0 AND u.value / t.value >= 0.95
+LIMIT 2
