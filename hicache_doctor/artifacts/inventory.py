@@ -6,6 +6,7 @@ something in a small text reads it; only the log reader sees big ones.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -47,6 +48,8 @@ NOT_READ = {
     "elf_core": "a core file; run `pystack core` or `py-spy dump --core` and add its output",
     "binary": "no text and no known binary format",
 }
+
+LOG_LINE = re.compile(r"\[(?:\d{4}-\d\d-\d\d \d\d:|(?:DP|PP|ATTN_CP|MOE_DP|TP|EP)\d)")
 
 Lines = list[tuple[int, str]]
 
@@ -171,8 +174,8 @@ def unwrap(text: str, artifact: str) -> tuple[list[Logical], int]:
 
 
 def _special(artifact: str, raw: str, logical: list[Logical], result: Read) -> list[str]:
-    """What the special readers recognise; the log reader reads the text too."""
-    lines: Lines = [(item.line, item.text) for item in logical]
+    """What the special readers recognise; SGLang's own lines are the log reader's alone."""
+    lines: Lines = [(item.line, item.text) for item in logical if LOG_LINE.match(item.text) is None]
     text = "\n".join(t for _, t in lines)
     kinds: list[str] = []
     dumps = _pyspy_json(raw, text, artifact)
