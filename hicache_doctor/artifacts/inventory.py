@@ -88,7 +88,7 @@ READERS = (
     _Reader("nvidia-smi", nvidia_smi.looks_like_nvidia_smi, nvidia_smi.parse),
     _Reader("stack summary", stack_summaries.looks_like_summary, stack_summaries.parse),
     _Reader("faulthandler dump", faulthandler_dump.looks_like_faulthandler, _faulthandler),
-    _Reader("launch settings", launch.looks_like_launch, launch.parse),
+    _Reader("launch settings", lambda _: True, launch.parse),
 )
 
 
