@@ -27,7 +27,7 @@ from hicache_doctor.artifacts import (
     stack_summaries,
     trace_text,
 )
-from hicache_doctor.artifacts.big_log import read_big
+from hicache_doctor.artifacts.big_log import BATCH_ROWS, read_big
 from hicache_doctor.artifacts.expand import Problem, Source, expand
 from hicache_doctor.artifacts.secrets import Scrubber
 from hicache_doctor.artifacts.sglang_log import LogReader
@@ -96,19 +96,22 @@ def read_all(
     paths: Sequence[str], vocabulary: Vocabulary, *, spool: Path, stdin: BinaryIO | None, whole_digest: bool = False
 ) -> Iterator[Read]:
     """Every artefact below ``paths``, read. Never raises for what lies in one: that becomes its inventory note."""
-    for item in expand(paths, spool=spool, stdin=stdin):
+    items = list(expand(paths, spool=spool, stdin=stdin))
+    big = sum(isinstance(i, Source) and (i.compression is not None or i.size > SMALL) for i in items)
+    keep = max(BATCH_ROWS // max(big, 1), BATCH_ROWS // 20)
+    for item in items:
         if isinstance(item, Problem):
             yield Read(Artifact(item.path, item.path, item.kind, item.bytes, None, None, "none", item.note))
             continue
         try:
-            yield _read(item, vocabulary, whole_digest)
+            yield _read(item, vocabulary, whole_digest, keep)
         except Exception as e:
             # A defect of ours must cost one file, not the incident; the note says so instead of hiding it.
             note = f"our reader failed on it ({type(e).__name__}); please report this, with the file if you can"
             yield Read(Artifact(item.path, item.path, "text", item.size, None, None, "none", note))
 
 
-def _read(source: Source, vocabulary: Vocabulary, whole_digest: bool) -> Read:
+def _read(source: Source, vocabulary: Vocabulary, whole_digest: bool, keep: int) -> Read:
     head = source.head()
     kind = sniff(head, source.path)
     entry = Artifact(
@@ -128,7 +131,7 @@ def _read(source: Source, vocabulary: Vocabulary, whole_digest: bool) -> Read:
     elif kind == "utf16":
         _small(source, vocabulary, result, encoding="utf-16")
     else:
-        read_big(source, vocabulary, result)
+        read_big(source, vocabulary, result, keep)
     return result
 
 

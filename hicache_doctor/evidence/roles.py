@@ -46,7 +46,7 @@ def derive(store: Store) -> None:
     )
     best: dict[str | None, dict[str, Any]] = {}
     for w in witnesses:
-        if w["rank"] is None and (named and not _of_a_scheduler(w) or w["proof"] == "signal"):
+        if w["rank"] is None and ((named and not _of_a_scheduler(w)) or w["proof"] == "signal"):
             continue
         known = best.get(w["rank"])
         if known is None or _key(w) < _key(known):

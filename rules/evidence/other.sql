@@ -185,3 +185,12 @@ SELECT artifact, line, rank FROM (
   UNION ALL
   SELECT artifact, line, rank, 1 FROM sample WHERE name = 'memray_live_bytes' AND labels->>'function' = '_pp_sync' AND rank IS NOT NULL)
 ORDER BY n, rank LIMIT 4
+
+-- evidence: log_ends_early
+-- says: the log of {rank} simply ends while the others go on
+SELECT b.artifact, b.line, b.line AS line_end, b.rank, b.ts, 'last batch line' AS quote FROM (
+  SELECT rank, arg_max(artifact, ts) AS artifact, arg_max(line, ts) AS line, max(ts) AS ts, count(*) AS n FROM batch WHERE rank IS NOT NULL AND ts IS NOT NULL GROUP BY rank) b
+WHERE b.n >= 4 AND b.ts < (SELECT max(ts) FROM batch) - 120
+  AND NOT EXISTS (SELECT 1 FROM exception e WHERE e.rank = b.rank)
+  AND NOT EXISTS (SELECT 1 FROM log l WHERE l.rank = b.rank AND (l.ts > b.ts + 60 OR l.kind IN ('watchdog_timeout', 'nccl_timeout', 'fatal_python')))
+  AND NOT EXISTS (SELECT 1 FROM place p WHERE p.rank = b.rank AND p.source <> 'traceback')
