@@ -1,4 +1,4 @@
-"""What is not there: ranks without a log, ranks without a stack, logs that simply end; with the command that fetches it."""
+"""What is not there: ranks without a log or a stack, logs that simply end; each with the command that fetches it."""
 
 from __future__ import annotations
 
