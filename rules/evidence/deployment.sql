@@ -116,6 +116,18 @@ SELECT b.artifact, b.line, b.line, b.rank, b.quote, b.tokens, a.tokens FROM capa
     AND (SELECT count(*) FROM log WHERE kind = 'host_capacity_synced') = 0
 LIMIT 4
 
+-- evidence: pools_unequal
+-- says: the stages' host pools cannot hold the same number of tokens
+-- known: SELECT count(DISTINCT rank) > 1 FROM capacity
+SELECT a.artifact, a.line, a.line AS line_end, a.rank, a.quote FROM capacity a, capacity b
+  WHERE a.rank <> b.rank AND a.tokens < b.tokens AND a.source = b.source
+    AND (SELECT count(*) FROM log WHERE kind = 'host_capacity_synced') = 0
+UNION ALL
+SELECT artifact, line, line, NULL, quote FROM cfg WHERE key = 'SGLANG_PP_LAYER_PARTITION'
+  AND list_unique(string_split(replace(replace(value, '"', ''), '''', ''), ',')) > 1
+  AND (SELECT count(DISTINCT rank) FROM capacity) < 2
+LIMIT 2
+
 -- evidence: host_capacity_equal
 -- says: every host pool that was seen holds {tokens} tokens
 -- known: SELECT count(DISTINCT rank) > 1 FROM capacity
