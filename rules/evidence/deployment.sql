@@ -94,6 +94,15 @@ UNION ALL
 SELECT artifact, at_line, line_end, rank, quote FROM place WHERE tree = 'HiRadixCache'
 LIMIT 2
 
+-- evidence: unified_tree
+-- says: the tree is UnifiedRadixCache
+-- known: SELECT count(*) > 0 FROM log WHERE kind IN ('tree_cache', 'unified_tree', 'unified_tree_old_words') OR EXISTS (SELECT 1 FROM place WHERE tree IS NOT NULL)
+SELECT artifact, line, line_end, rank, text AS quote FROM log
+  WHERE (kind = 'tree_cache' AND fields->>'impl' = 'UnifiedRadixCache') OR kind IN ('unified_tree', 'unified_tree_old_words')
+UNION ALL
+SELECT artifact, at_line, line_end, rank, quote FROM place WHERE tree = 'UnifiedRadixCache'
+LIMIT 2
+
 -- evidence: fixed_host_size
 -- says: the host pool has a fixed size in GB (--hicache-size {value}), the same for every stage whatever its layers
 -- known: SELECT count(*) > 0 FROM cfg WHERE key IN ('hicache_size', 'model_path')
