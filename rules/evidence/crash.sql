@@ -108,13 +108,16 @@ ORDER BY l.line DESC LIMIT 2
 
 -- evidence: abort_burst
 -- says: {n} requests were aborted in the seconds before
-SELECT l.artifact, l.line, l.line_end, l.rank, l.ts, l.text AS quote, count(*) OVER () AS n
+-- (requests are counted, not lines: every rank prints a line of its own for the same request)
+SELECT l.artifact, l.line, l.line_end, l.rank, l.ts, l.text AS quote,
+       count(DISTINCT coalesce(l.fields->>'rid', nullif(regexp_extract(l.text, 'rid=''?([0-9A-Za-z_-]+)', 1), ''), l.line::VARCHAR)) OVER () AS n
 FROM log l JOIN (SELECT artifact, min(ts) AS ts, min(line) AS line FROM exception WHERE proof <> 'analyser' GROUP BY artifact
                  UNION ALL SELECT artifact, min(ts), min(line) FROM log WHERE kind IN ('nccl_timeout', 'watchdog_timeout') GROUP BY artifact) e
   ON e.artifact = l.artifact
 WHERE l.kind IN ('client_disconnected', 'abort_request', 'transfer_failed') AND l.line < e.line
   AND (l.ts IS NULL OR e.ts IS NULL OR e.ts - l.ts BETWEEN -1 AND 20)
-  AND (SELECT count(*) FROM log x WHERE x.artifact = l.artifact AND x.kind IN ('client_disconnected', 'abort_request', 'transfer_failed')
+  AND (SELECT count(DISTINCT coalesce(x.fields->>'rid', nullif(regexp_extract(x.text, 'rid=''?([0-9A-Za-z_-]+)', 1), ''), x.line::VARCHAR))
+       FROM log x WHERE x.artifact = l.artifact AND x.kind IN ('client_disconnected', 'abort_request', 'transfer_failed')
        AND x.line < e.line AND (x.ts IS NULL OR e.ts IS NULL OR e.ts - x.ts BETWEEN -1 AND 20)) >= 2
 ORDER BY l.artifact, l.line LIMIT 6
 
@@ -122,12 +125,17 @@ ORDER BY l.artifact, l.line LIMIT 6
 -- says: a request was aborted in the seconds before
 SELECT l.artifact, l.line, l.line_end, l.rank, l.ts, l.text AS quote FROM log l
 JOIN (SELECT artifact, min(ts) AS ts, min(line) AS line FROM exception WHERE proof <> 'analyser' GROUP BY artifact) e ON e.artifact = l.artifact
-WHERE l.kind IN ('client_disconnected', 'abort_request', 'transfer_failed') AND l.line < e.line AND (l.ts IS NULL OR e.ts IS NULL OR e.ts - l.ts BETWEEN -1 AND 10)
+WHERE l.kind IN ('client_disconnected', 'abort_request', 'transfer_failed') AND l.line < e.line AND (l.ts IS NULL OR e.ts IS NULL OR e.ts - l.ts BETWEEN -1 AND 20)
 ORDER BY l.line DESC LIMIT 3
 
 -- evidence: timeout_message
 -- says: a request timed out
 SELECT artifact, line, line_end, rank, ts, text AS quote FROM log WHERE kind = 'request_timeout' LIMIT 3
+
+-- evidence: timeout_several_stages
+-- says: the request time-out was reached on several stages
+SELECT artifact, line, line_end, rank, ts, text AS quote FROM log WHERE kind = 'request_timeout'
+  AND (SELECT count(DISTINCT regexp_extract(rank, 'PP\d+')) FROM log WHERE kind = 'request_timeout' AND rank LIKE '%PP%') > 1 LIMIT 2
 
 -- evidence: timeout_one_stage
 -- says: the request time-out was reached on {rank} only

@@ -94,6 +94,15 @@ UNION ALL
 SELECT artifact, at_line, line_end, rank, quote FROM place WHERE tree = 'HiRadixCache'
 LIMIT 2
 
+-- evidence: unified_tree
+-- says: the tree is UnifiedRadixCache
+-- known: SELECT count(*) > 0 FROM log WHERE kind IN ('tree_cache', 'unified_tree', 'unified_tree_old_words') OR EXISTS (SELECT 1 FROM place WHERE tree IS NOT NULL)
+SELECT artifact, line, line_end, rank, text AS quote FROM log
+  WHERE (kind = 'tree_cache' AND fields->>'impl' = 'UnifiedRadixCache') OR kind IN ('unified_tree', 'unified_tree_old_words')
+UNION ALL
+SELECT artifact, at_line, line_end, rank, quote FROM place WHERE tree = 'UnifiedRadixCache'
+LIMIT 2
+
 -- evidence: fixed_host_size
 -- says: the host pool has a fixed size in GB (--hicache-size {value}), the same for every stage whatever its layers
 -- known: SELECT count(*) > 0 FROM cfg WHERE key IN ('hicache_size', 'model_path')
@@ -115,6 +124,18 @@ SELECT b.artifact, b.line, b.line, b.rank, b.quote, b.tokens, a.tokens FROM capa
   WHERE a.rank <> b.rank AND a.tokens < b.tokens AND a.source = b.source
     AND (SELECT count(*) FROM log WHERE kind = 'host_capacity_synced') = 0
 LIMIT 4
+
+-- evidence: pools_unequal
+-- says: the stages' host pools cannot hold the same number of tokens
+-- known: SELECT count(DISTINCT rank) > 1 FROM capacity
+SELECT a.artifact, a.line, a.line AS line_end, a.rank, a.quote FROM capacity a, capacity b
+  WHERE a.rank <> b.rank AND a.tokens < b.tokens AND a.source = b.source
+    AND (SELECT count(*) FROM log WHERE kind = 'host_capacity_synced') = 0
+UNION ALL
+SELECT artifact, line, line, NULL, quote FROM cfg WHERE key = 'SGLANG_PP_LAYER_PARTITION'
+  AND list_unique(string_split(replace(replace(value, '"', ''), '''', ''), ',')) > 1
+  AND (SELECT count(DISTINCT rank) FROM capacity) < 2
+LIMIT 2
 
 -- evidence: host_capacity_equal
 -- says: every host pool that was seen holds {tokens} tokens

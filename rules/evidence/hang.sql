@@ -9,10 +9,6 @@ UNION ALL
 SELECT artifact, line, line_end, NULL, ts, text FROM log WHERE kind IN ('frtrace_missing_ranks', 'ras_mismatch')
 LIMIT 3
 
--- evidence: stacks_seen
--- says: stacks were taken of {n} main threads
-SELECT artifact, at_line AS line, line_end, rank, ts, quote FROM place WHERE source <> 'traceback' ORDER BY rank LIMIT 8
-
 -- evidence: stacks_waiting
 -- says: {rank} is parked in {quote}
 SELECT artifact, at_line AS line, line_end, rank, ts, quote FROM place WHERE source <> 'traceback' AND waits_for <> 'none' ORDER BY rank LIMIT 8
@@ -44,7 +40,8 @@ WHERE source <> 'traceback' AND place IN ('write_vote', 'load_vote', 'hicache_vo
 SELECT p.artifact, p.at_line AS line, p.line_end, p.rank, p.ts, p.quote, p.function, p.tree FROM place p
 WHERE p.source <> 'traceback' AND p.place = 'prefetch_vote' AND EXISTS (
   SELECT 1 FROM place q WHERE q.source <> 'traceback' AND (q.place = 'recv_requests' OR q.innermost LIKE '%futex%') AND q.rank IS DISTINCT FROM p.rank
-    AND regexp_extract(coalesce(q.rank, ''), 'PP\d+') = regexp_extract(coalesce(p.rank, ''), 'PP\d+'))
+    AND regexp_extract(coalesce(q.rank, ''), 'PP\d+') = regexp_extract(coalesce(p.rank, ''), 'PP\d+')
+    AND regexp_extract(coalesce(q.rank, ''), '\bDP\d+') = regexp_extract(coalesce(p.rank, ''), '\bDP\d+'))
 ORDER BY p.dump DESC, p.rank LIMIT 4
 
 -- evidence: prefetch_vote_all
@@ -91,10 +88,17 @@ SELECT any_value(artifact) AS artifact, min(at_line) AS line, any_value(quote) A
 WHERE source <> 'traceback' HAVING count(DISTINCT rank) > 1 AND bool_and(place IN ('gpu_collective'))
 
 -- evidence: numel_differs
--- says: at the same sequence number the ranks bring different sizes
-SELECT a.artifact, a.line, a.line_end, a.rank, a.ts, a.text AS quote FROM log a JOIN log b ON a.kind = b.kind AND a.fields->>'seq' = b.fields->>'seq'
-  AND a.fields->>'op' = b.fields->>'op' AND a.fields->>'numel_in' <> b.fields->>'numel_in'
-WHERE a.kind = 'nccl_timeout' LIMIT 4
+-- says: at the same sequence number the ranks of one stage bring different sizes
+-- (each stage has groups of its own that count from 0; a global rank belongs to the stage of its tp_size ranks)
+WITH late AS (
+  SELECT l.*, fields->>'seq' AS seq, fields->>'op' AS op, fields->>'numel_in' AS numel,
+         coalesce(nullif(regexp_extract(rank, 'PP\d+'), ''),
+                  CAST(try_cast(regexp_extract(rank, '^rank (\d+)', 1) AS BIGINT)
+                       // greatest(1, (SELECT max(try_cast(value AS BIGINT)) FROM cfg WHERE key = 'tp_size')) AS VARCHAR), '') AS stage
+  FROM log l WHERE kind = 'nccl_timeout')
+SELECT a.artifact, a.line, a.line_end, a.rank, a.ts, a.text AS quote FROM late a JOIN late b ON a.seq = b.seq AND a.op = b.op
+  AND a.stage = b.stage AND a.numel <> b.numel AND a.op NOT IN ('SEND', 'RECV')
+ORDER BY a.artifact, a.line LIMIT 4
 
 -- evidence: recorder_size_mismatch
 -- says: the recorder's analyser found two sizes at one sequence number

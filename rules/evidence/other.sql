@@ -2,11 +2,12 @@
 
 -- evidence: gpu_fault
 -- says: a GPU fault
-SELECT artifact, line, line_end, rank, ts, text AS quote FROM log WHERE kind = 'kernel_xid' AND coalesce(fields->>'cause', '') <> 'follow_on'
+-- (not the driver's clean-up after a killed process, nothing that is noted while work goes on, nothing from days before)
+SELECT artifact, line, line_end, rank, ts, text AS quote FROM log
+WHERE kind = 'kernel_xid' AND coalesce(fields->>'cause', '') <> 'follow_on' AND coalesce(fields->>'family', '') <> 'gpu_note'
+  AND (ts IS NULL OR ts > coalesce((SELECT min(ts) FROM log WHERE kind NOT LIKE 'kernel_%' AND ts IS NOT NULL), 0) - 86400)
 UNION ALL
 SELECT artifact, line, line_end, rank, ts, text FROM log WHERE kind = 'cuda_illegal_access' AND text NOT LIKE '%device-side assert%'
-UNION ALL
-SELECT artifact, line, line_end, rank, ts, text FROM log WHERE kind = 'kernel_xid'
 LIMIT 4
 
 -- evidence: spec_error
@@ -35,7 +36,11 @@ SELECT artifact, line, line_end, rank, ts, text AS quote FROM log WHERE kind = '
 
 -- evidence: host_oom_kill
 -- says: the kernel killed the process for memory
-SELECT artifact, line, line_end, rank, ts, text AS quote FROM log WHERE kind = 'kernel_oom_kill' LIMIT 3
+-- (SGLang's own processes; another program's death says nothing here)
+SELECT artifact, line, line_end, rank, ts, text AS quote FROM log
+WHERE kind = 'kernel_oom_kill' AND (rank IS NOT NULL OR regexp_matches(coalesce(fields->>'name', ''), 'sglang|python|pt_main|scheduler|ray::|launch'))
+  AND (ts IS NULL OR ts > coalesce((SELECT min(ts) FROM log WHERE kind NOT LIKE 'kernel_%' AND ts IS NOT NULL), 0) - 86400)
+LIMIT 3
 
 -- evidence: host_alloc_failed
 -- says: host memory could not be allocated
@@ -126,11 +131,14 @@ LIMIT 3
 
 -- evidence: slow_prefill_floor
 -- says: prefill runs at a fraction of a token a second with nothing queued
-SELECT artifact, line, line_end, rank, ts, text AS quote FROM log WHERE kind = 'prefill_floor' LIMIT 3
+-- (a single line is the first batch after a quiet time: the rate counts from the batch before)
+SELECT artifact, line, line_end, rank, ts, text AS quote FROM log WHERE kind = 'prefill_floor'
+  AND rank IN (SELECT rank FROM log WHERE kind = 'prefill_floor' GROUP BY rank HAVING count(*) >= 3) LIMIT 3
 
 -- evidence: vote_cost
 -- says: the per-step votes take a large share of the time
-SELECT artifact, line, line_end, rank, ts, text AS quote FROM log WHERE kind = 'vote_profile' LIMIT 2
+SELECT artifact, line, line_end, rank, ts, text AS quote FROM log WHERE kind = 'vote_profile'
+  AND (try_cast(fields->>'share' AS DOUBLE) >= 5 OR try_cast(fields->>'ms' AS DOUBLE) >= 0.5) LIMIT 2
 
 -- evidence: wrong_output_reported
 -- says: the report speaks of wrong output without an error
@@ -169,10 +177,6 @@ HAVING count(*) >= 16
 -- says: the stages agree on {n} prefill batches, to the end of the shorter log
 -- known: SELECT count(*) > 0 FROM stream_pair
 SELECT NULL AS artifact, sum(common) AS n FROM stream_pair HAVING count(*) > 0 AND NOT bool_or(diverged) AND sum(common) >= 8
-
--- evidence: ranks_missing
--- says: no artefact shows {rank}
-SELECT NULL AS artifact, rank FROM missing_rank
 
 -- evidence: served_requests
 -- says: requests were served
