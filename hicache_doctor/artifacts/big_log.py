@@ -172,7 +172,7 @@ class BigLog:
             if prefix is None:
                 at = text.find("[20")
                 prefix = parse_prefix(text[at:]) if at > 0 else None
-            if prefix is not None and prefix.label is not None:
+            if prefix is not None and prefix.label:
                 self.reader.prime(prefix.label, prefix.ts)
                 return
 
