@@ -72,7 +72,8 @@ SGLANG: list[tuple[str, str, Fields]] = [
     ),
     (
         "prefetch_local_synced",
-        "HiCache prefetch dropped req=abc completed_local=5 completed_synced=4 matched=6 loaded=0 released=9 occupied=1",
+        "HiCache prefetch dropped req=abc completed_local=5 completed_synced=4 matched=6 loaded=0 released=9"
+        " occupied=1",
         {"outcome": "dropped", "released": "9"},
     ),
     (
