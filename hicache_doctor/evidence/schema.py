@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import types
 import typing
 from collections.abc import Sequence
@@ -52,9 +53,16 @@ def to_arrow(rows: Sequence[Row]) -> pa.Table:
     for name, t in column_types(row_type).items():
         values = [getattr(r, name) for r in rows]
         if t is dict:
-            values = [json.dumps(v, ensure_ascii=True, default=str) for v in values]
+            values = [json.dumps(v, ensure_ascii=False, default=str) for v in values]
         elif t is float:
             values = [None if v is None else float(v) for v in values]
-        arrays.append(pa.array(values, type=arrow[t]))
+        try:
+            arrays.append(pa.array(values, type=arrow[t]))
+        except UnicodeEncodeError:  # half characters, as JSON may hold them: one row must not cost the incident
+            arrays.append(pa.array([_whole(v) for v in values], type=arrow[t]))
         names.append(name)
     return pa.table(arrays, names=names)
+
+
+def _whole(value: str | None) -> str | None:
+    return None if value is None else re.sub("[\ud800-\udfff]", "\ufffd", value)
