@@ -129,6 +129,8 @@ class LogReader:
             if writer.block is not None:
                 self._end_block(writer)
             same = writer.traceback_prefixed and (prefix.label or None) == writer.traceback_rank
+            if writer.traceback is not None:
+                writer.traceback.interrupt()
             if writer.traceback is not None and same and OPENING not in body:
                 self._end_traceback(writer)
             return False

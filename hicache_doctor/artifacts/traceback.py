@@ -81,6 +81,11 @@ class TracebackParser:
             self._last = line
         return taken
 
+    def interrupt(self) -> None:
+        """Say that another record stood in between: a chained exception may follow, but no more of the message."""
+        if self._state == "after":
+            self._message_lines = MAX_MESSAGE_LINES + 1
+
     def close(self) -> list[Raised]:
         """The exceptions, oldest (the cause) first; a traceback cut before its error line says so."""
         if self._state == "frames" and self._frames:
