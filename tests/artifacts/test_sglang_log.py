@@ -107,6 +107,24 @@ def test_another_ranks_line_inside_a_traceback_ends_nothing() -> None:
     assert [b.rank for b in of(reader, Batch)] == ["PP0"]
 
 
+def test_after_another_record_nothing_is_added_to_a_message() -> None:
+    # GIVEN a bare traceback that no line of its own rank can end, and a debug block later on
+    text = "Traceback (most recent call last):\n" + TRACE + at(2, "PP1", "Scheduler debug info:")
+    reader = read(text + "cur_batch.batch_size()=3\n")
+    assert [e.message for e in of(reader, ExceptionRow)] == ["pop from empty list"]
+    assert [r.rank for r in logs(reader, "current_batch")] == ["PP1"]
+
+
+def test_a_chain_goes_on_after_another_ranks_line() -> None:
+    first = at(1, "PP1", "Scheduler hit an exception: Traceback (most recent call last):") + TRACE
+    between = at(1, "PP0", "hello") + "\nDuring handling of the above exception, another exception occurred:\n\n"
+    second = "Traceback (most recent call last):\n" + TRACE.replace("IndexError", "RuntimeError")
+    assert [(e.rank, e.type) for e in of(read(first + between + second), ExceptionRow)] == [
+        ("PP1", "IndexError"),
+        ("PP1", "RuntimeError"),
+    ]
+
+
 def test_the_same_ranks_next_line_ends_a_traceback() -> None:
     cut = "".join(TRACE.splitlines(True)[:2])
     reader = read(at(1, "PP1", "hit an exception: Traceback (most recent call last):") + cut + at(2, "PP1", "bye"))
