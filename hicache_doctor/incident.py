@@ -68,7 +68,7 @@ def analyze(paths: Sequence[str], options: Options | None = None, *, stdin: Bina
         RuleError: a rule file is wrong.
         UsageError: the database file exists already.
     """
-    from hicache_doctor.artifacts import inventory, lives, ranks, vocabulary
+    from hicache_doctor.artifacts import inventory, lives, parted, ranks, vocabulary
     from hicache_doctor.evidence.store import Store
     from hicache_doctor.signatures.diagnose import diagnose
     from hicache_doctor.signatures.load import load
@@ -82,6 +82,7 @@ def analyze(paths: Sequence[str], options: Options | None = None, *, stdin: Bina
     try:
         reads = list(inventory.read_all(paths, words, spool=spool, stdin=stdin, whole_digest=options.whole_digest))
         rows = {r.artifact.id: r.rows for r in reads}
+        parted.join(rows, {r.artifact.id: r.artifact.lines for r in reads})
         if options.settings:
             rows["(command line)"] = inventory.setting_rows(dict(options.settings), "option")
         start = _start(reads, options)

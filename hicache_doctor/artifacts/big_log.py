@@ -67,18 +67,13 @@ class BigLog:
     def read(self, result: Read) -> None:
         """Fill ``result`` with rows, tables and notes."""
         found = windows(self._source)
-        last: Window | None = None
-        for number, window in enumerate(found):
-            if number == 0:
-                self._head(window)
-            self._window(window)
-            table = self.batches.read(window)
-            if table.num_rows:
-                self._collect(result.tables, table)
-                self.reader.note_work()
-            last = window
-        if last is not None:
-            self._tail(last)
+        before: Window | None = None
+        for window in found:
+            if before is not None:
+                self._read(before, result)
+            before = window
+        if before is not None:
+            self._read(before, result, last=True)
         self.lines, self.note = found.lines, found.note
         for item in self._peeler.flush():
             self._take(item)
@@ -107,25 +102,33 @@ class BigLog:
 
     # -- parts of the file --------------------------------------------------------------------------------------
 
+    def _read(self, window: Window, result: Read, *, last: bool = False) -> None:
+        if window.offset == 0:
+            self._head(window)
+        start, number = _tail(window) if last else (len(window.data), 1 << 62)
+        self._window(window, number)
+        # The last lines, all of them: they tell whether every rank worked to the end.
+        self._run(window, start, number, 1 << 30)
+        table = self.batches.read(window)
+        if table.num_rows:
+            self._collect(result.tables, table)
+            self.reader.note_work()
+
     def _head(self, window: Window) -> None:
         """The first lines, all of them: settings, and what the peeler must learn of the wrappers."""
         head = bytes(window.data[: 256 << 10]).decode("utf-8", "replace").split("\n")[:HEAD_LINES]
         self._peeler.learn(head[:200])
         self._run(window, 0, 1, HEAD_LINES)
 
-    def _tail(self, window: Window) -> None:
-        """The last lines, all of them: they tell whether every rank worked to the end."""
-        start = max(0, len(window.data) - TAIL_BYTES)
-        start = bytes(window.data[start:]).find(b"\n") + 1 + start if start else 0
-        number = window.first_line + bytes(window.data[:start]).count(b"\n")
-        self._run(window, start, number, 1 << 30)
-
-    def _window(self, window: Window) -> None:
+    def _window(self, window: Window, before: int) -> None:
+        """The candidate lines of a window, up to the line ``before``."""
         if self._follow:
             self._run(window, 0, window.first_line, self._follow)
         lines = self._scanner.scan(window)
         for i in self._rare(window, lines):
             number = int(lines.number[i])
+            if number >= before:
+                break
             if number <= self._fed:
                 continue
             keys = lines.keys(i)
@@ -208,7 +211,7 @@ class BigLog:
             if prefix is None:
                 at = text.find("[20")
                 prefix = parse_prefix(text[at:]) if at > 0 else None
-            if prefix is not None and prefix.label is not None:
+            if prefix is not None and prefix.label:
                 self.reader.prime(prefix.label, prefix.ts)
                 return
 
@@ -229,6 +232,13 @@ def read_big(source: Source, vocabulary: Vocabulary, result: Read, keep: int = B
 
 def _label(text: str) -> str | None:
     return rank_tokens(text)[1] or None
+
+
+def _tail(window: Window) -> tuple[int, int]:
+    """Where the last lines of a window begin: position and line number."""
+    start = max(0, len(window.data) - TAIL_BYTES)
+    start = bytes(window.data[start:]).find(b"\n") + 1 + start if start else 0
+    return start, window.first_line + bytes(window.data[:start]).count(b"\n")
 
 
 def _line_end(data: bytes | memoryview, start: int, size: int) -> int:

@@ -40,6 +40,7 @@ _BETWEEN = re.compile(
 )
 _CARETS = re.compile(r"[~^]{2,}(?=\s|$)")
 
+_HALF = re.compile("[\ud800-\udfff]")
 _TEXT_KEYS = ("log", "message", "msg", "line", "text", "body", "textPayload", "MESSAGE", "@message", "_raw")
 _TIME_KEYS = ("time", "ts", "timestamp", "@timestamp", "@t", "asctime", "date", "__REALTIME_TIMESTAMP")
 _META = frozenset(
@@ -91,6 +92,11 @@ def unmark(text: str) -> str:
     return text
 
 
+def whole_characters(text: str) -> str:
+    """Without half characters: JSON can hold one half of a pair (an emoji that was cut), which no UTF-8 text can."""
+    return text if text.isascii() else _HALF.sub("\ufffd", text)
+
+
 def unescape(text: str, any_escape: bool = False) -> str | None:
     """Text that was cut out of a JSON string: every quote in it is escaped. None when it isn't such text."""
     if '\\"' not in text and not (any_escape and "\\" in text):
@@ -101,7 +107,7 @@ def unescape(text: str, any_escape: bool = False) -> str | None:
         whole: str = json.loads(f'"{text}"', strict=False)
     except ValueError:
         return None
-    return whole
+    return whole_characters(whole)
 
 
 def repeated(text: str) -> tuple[str, str] | None:
@@ -191,7 +197,7 @@ def _carried(one: object) -> str | None:
     for key in _TEXT_KEYS:
         value = one.get(key)
         if isinstance(value, str) and (key == "log" or not _META.isdisjoint(one)):
-            return value
+            return whole_characters(value)
     return None
 
 

@@ -55,18 +55,21 @@ class Identity:
 
     def _override(self, artifact: str) -> str | None:
         for key, label in self._overrides.items():
-            if artifact == key or artifact.endswith("/" + key) or artifact.rsplit("/", 1)[-1] == key:
+            if artifact == key or artifact.replace("!", "/").endswith("/" + key):
                 return label
         return None
 
     def _complete(self, rows: list[Row], label: str, *, stacks_only: bool = False) -> None:
-        """A file of one rank: what has no name in it, or one number only, is that rank."""
+        """A file of one rank: what has no name in it, or one number only, is that rank; not what another pid did."""
+        pids = {pid for r in rows if _rank(r) == label and (pid := getattr(r, "pid", None))}
         numbers = {known for r in rows if (known := _rank(r)) and NUMBER.fullmatch(known)}
         for row in rows:
             known = _rank(row)
             if known in numbers and len(numbers) > 1:
                 continue
             if stacks_only and not isinstance(row, Stack):
+                continue
+            if isinstance(row, Stack) and row.pid and pids and row.pid not in pids:
                 continue
             if (known is None or NUMBER.fullmatch(known)) and not isinstance(row, Setting):
                 _set(row, label)

@@ -134,7 +134,10 @@ class LogReader:
         if prefix is not None:
             if writer.block is not None:
                 self._end_block(writer)
-            if writer.traceback is not None and prefix.label == writer.traceback_rank and OPENING not in body:
+            same = writer.traceback_prefixed and (prefix.label or None) == writer.traceback_rank
+            if writer.traceback is not None:
+                writer.traceback.interrupt()
+            if writer.traceback is not None and same and OPENING not in body:
                 self._end_traceback(writer)
             return False
         if writer.block is not None:
@@ -316,9 +319,10 @@ class LogReader:
 
     def _rank(self, writer: _Writer, item: Logical, prefix: Prefix | None) -> str | None:
         if prefix is not None:
-            if prefix.label is not None:
+            # uvicorn and the launcher stamp their lines but name no rank: such a line says nothing about the next one.
+            if prefix.label:
                 writer.rank = prefix.label
-            return prefix.label
+            return prefix.label or None
         if item.rank_number is not None:
             return f"rank {item.rank_number}"
         return writer.rank

@@ -16,7 +16,10 @@ ERROR = re.compile(
     r"Warning|NotFound|Refused)|Exception|KeyboardInterrupt|SystemExit|StopIteration|StopAsyncIteration|Empty|Full))"
     r"(?:(?:: ?)(?P<message>.*)|\((?P<args>.*)\):?.*)?$"
 )
-UNINDENTED_ERROR = re.compile(r"^(?P<type>(?:[A-Za-z_]\w*\.)*[A-Z]\w*)(?:: (?P<message>.*))?$")
+# A level word is a line of another writer (uvicorn); a message may begin on the next line (RemoteTraceback).
+UNINDENTED_ERROR = re.compile(
+    r"^(?!(?:DEBUG|INFO|WARNING|ERROR|CRITICAL)\b)(?P<type>(?:[A-Za-z_]\w*\.)*_?[A-Z]\w*)(?::(?: (?P<message>.*)|$))?$"
+)
 MAX_LINES = 2_000
 MAX_MESSAGE_LINES = 12
 MAX_MESSAGE = 2_000
@@ -77,6 +80,11 @@ class TracebackParser:
         if taken:
             self._last = line
         return taken
+
+    def interrupt(self) -> None:
+        """Say that another record stood in between: a chained exception may follow, but no more of the message."""
+        if self._state == "after":
+            self._message_lines = MAX_MESSAGE_LINES + 1
 
     def close(self) -> list[Raised]:
         """The exceptions, oldest (the cause) first; a traceback cut before its error line says so."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import types
 import typing
 from collections.abc import Sequence
@@ -88,7 +89,8 @@ def _array(kind: type, values: list[Any]) -> pa.Array:
 
 
 def _text(value: Any) -> bytes:
-    if isinstance(value, dict):
-        value = json.dumps(value, ensure_ascii=True, default=str)
-    # Lone surrogates come from undecodable bytes; the store holds valid UTF-8 only.
-    return str(value).encode("utf-8", "replace")
+    text = json.dumps(value, ensure_ascii=False, default=str) if isinstance(value, dict) else str(value)
+    try:
+        return text.encode()
+    except UnicodeEncodeError:  # half characters, as JSON may hold them: one row must not cost the incident
+        return re.sub("[\ud800-\udfff]", "\ufffd", text).encode()
