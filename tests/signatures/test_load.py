@@ -39,7 +39,12 @@ def test_a_later_directory_replaces_by_id_and_name(tmp_path: Path) -> None:
     ("name", "text", "place", "what"),
     [
         ("signatures/X1.yaml", RULE + "tex: [mine]\n", "4:1", "unknown key 'tex'; did you mean 'text'?"),
-        ("signatures/X1.yaml", RULE + "root_cause: 1\n", "4:1", "unknown key 'root_cause'; did you mean 'root_cause_pr'?"),
+        (
+            "signatures/X1.yaml",
+            RULE + "root_cause: 1\n",
+            "4:1",
+            "unknown key 'root_cause'; did you mean 'root_cause_pr'?",
+        ),
         ("signatures/X1.yaml", RULE + "actions:\n  - {when: now, doo: x}\n", "5:", "the key 'do' is missing"),
         (
             "signatures/X1.yaml",
@@ -51,7 +56,12 @@ def test_a_later_directory_replaces_by_id_and_name(tmp_path: Path) -> None:
         ("signatures/X1.yaml", "id: X1\ntext: [mine]\n", "1:1", "the key 'title' is missing"),
         ("signatures/X1.yaml", "id: X1\ntitle: t\n", "1:1", "a signature needs `text`"),
         ("signatures/X1.yaml", RULE + "root_cause_pr: many\n", "4:1", "root_cause_pr: Input should be a valid integer"),
-        ("path/50_mine.yaml", NODES + "- {node: n, verdikt: A1}\n", "8:13", "unknown key 'verdikt'; did you mean 'verdict'?"),
+        (
+            "path/50_mine.yaml",
+            NODES + "- {node: n, verdikt: A1}\n",
+            "8:13",
+            "unknown key 'verdikt'; did you mean 'verdict'?",
+        ),
         ("path/50_mine.yaml", NODES + "- {node: n}\n", "8:3", "a node has either `verdict` (a leaf) or `ask`"),
         ("path/50_mine.yaml", NODES + "- {node: n, ask: mine, yes: a, no: b}\n", "8:3", "a question needs `question`"),
         ("signatures/X1.yaml", "id: [X1\ntitle: t\n", "2:6", "no valid YAML: "),
@@ -73,7 +83,9 @@ def test_the_place_is_that_of_the_wrong_document_of_a_list(tmp_path: Path) -> No
 
 def test_answers_are_words_and_only_true_is_a_boolean(tmp_path: Path) -> None:
     rule = RULE.replace("id: X1", "id: no").replace("An incident of our own", "yes")
-    nodes = NODES.replace("yes: X1", "yes: no").replace("{node: X1, verdict: X1}", "{node: no, verdict: no, because: on}")
+    nodes = NODES.replace("yes: X1", "yes: no").replace(
+        "{node: X1, verdict: X1}", "{node: no, verdict: no, because: on}"
+    )
     base = load([write(tmp_path, {"signatures/X1.yaml": rule, "path/50_mine.yaml": nodes})])
     assert base.nodes["start"].yes == "no" and base.nodes["no"].verdict == "no"
     assert base.nodes["no"].because == "on"
