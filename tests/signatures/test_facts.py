@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from itertools import permutations
+from itertools import pairwise, permutations
 
 import pytest
 from small_incident import bound, gathered, setting
@@ -31,7 +31,7 @@ def version_of(*settings: Setting) -> str | None:
 
 
 def test_the_most_direct_source_wins_wherever_it_stands() -> None:
-    for first, second in zip(SOURCES, SOURCES[1:], strict=False):
+    for first, second in pairwise(SOURCES):
         for order in permutations([(first, "1", "z.log"), (second, "2", "a.log")]):
             rows = [setting("page_size", value, source, artifact) for source, value, artifact in order]
             assert gathered(rows).settings["page_size"] == 1, (first, second)
