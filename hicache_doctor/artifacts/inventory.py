@@ -6,6 +6,7 @@ something in a small text reads it; only the log reader sees big ones.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -48,6 +49,8 @@ NOT_READ = {
     "binary": "no text and no known binary format",
 }
 
+LOG_LINE = re.compile(r"\[(?:\d{4}-\d\d-\d\d \d\d:|(?:DP|PP|ATTN_CP|MOE_DP|TP|EP)\d)")
+
 Lines = list[tuple[int, str]]
 
 
@@ -85,7 +88,7 @@ READERS = (
     _Reader("nvidia-smi", nvidia_smi.looks_like_nvidia_smi, nvidia_smi.parse),
     _Reader("stack summary", stack_summaries.looks_like_summary, stack_summaries.parse),
     _Reader("faulthandler dump", faulthandler_dump.looks_like_faulthandler, _faulthandler),
-    _Reader("launch settings", launch.looks_like_launch, launch.parse),
+    _Reader("launch settings", lambda _: True, launch.parse),
 )
 
 
@@ -171,8 +174,8 @@ def unwrap(text: str, artifact: str) -> tuple[list[Logical], int]:
 
 
 def _special(artifact: str, raw: str, logical: list[Logical], result: Read) -> list[str]:
-    """What the special readers recognise; the log reader reads the text too."""
-    lines: Lines = [(item.line, item.text) for item in logical]
+    """What the special readers recognise; SGLang's own lines are the log reader's alone."""
+    lines: Lines = [(item.line, item.text) for item in logical if LOG_LINE.match(item.text) is None]
     text = "\n".join(t for _, t in lines)
     kinds: list[str] = []
     dumps = _pyspy_json(raw, text, artifact)

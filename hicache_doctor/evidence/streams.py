@@ -174,9 +174,7 @@ def _align(
     }
 
 
-def _usage_drift(
-    name_a: str, a: list[dict[str, Any]], name_b: str, b: list[dict[str, Any]]
-) -> dict[str, Any] | None:
+def _usage_drift(name_a: str, a: list[dict[str, Any]], name_b: str, b: list[dict[str, Any]]) -> dict[str, Any] | None:
     """The first of several batches in a row that are equal on both stages but leave the pools differently full: what
     one stage still locks and the other has let go (#27285)."""
     run = 0
