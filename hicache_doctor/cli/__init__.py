@@ -99,6 +99,8 @@ def main(args: list[str] | None = None) -> Any:
     _utf8(sys.stderr)
     try:
         code = app(args=args, standalone_mode=False)
+        if code == 130:  # typer turns Ctrl-C into a silent exit
+            _complain("interrupted")
         sys.exit(code if isinstance(code, int) else 0)
     except DoctorError as e:
         _complain(str(e))
