@@ -16,7 +16,7 @@ NODES = """\
   ask: mine
   yes: X1
   no: gpu
-  unknown: gpu
+  unknown: stranger
 - {node: X1, verdict: X1}
 """
 SQL = """\
