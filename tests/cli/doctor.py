@@ -56,7 +56,11 @@ def one_line(text: str) -> bool:
 def script(text: str, *args: str) -> Ran:
     """A small Python program that uses the package."""
     done = subprocess.run(
-        [sys.executable, "-c", text, *args], capture_output=True, env=environment(), check=False, stdin=subprocess.DEVNULL
+        [sys.executable, "-c", text, *args],
+        capture_output=True,
+        env=environment(),
+        check=False,
+        stdin=subprocess.DEVNULL,
     )
     return Ran(done.returncode, done.stdout.decode(), done.stderr.decode())
 

@@ -52,7 +52,9 @@ def test_explain_shows_the_path_and_every_rule(run: Run) -> None:
 
 
 @pytest.mark.parametrize("form", ["terminal", "json", "html", "markdown"])
-def test_3_when_nothing_is_readable_and_the_verdict_is_printed_all_the_same(run: Run, tmp_path: Path, form: str) -> None:
+def test_3_when_nothing_is_readable_and_the_verdict_is_printed_all_the_same(
+    run: Run, tmp_path: Path, form: str
+) -> None:
     ran = run("analyze", tmp_path / "none.log", "--format", form)
     assert ran.code == 3
     assert one_line(ran.err) and "nothing readable" in ran.err

@@ -36,7 +36,10 @@ def test_what_analyze_kept_can_be_asked(run: Run, db: Path) -> None:
 def test_the_terminal_shows_so_many_rows(run: Run, db: Path) -> None:
     out = run("query", db, "SELECT * FROM range(10)", "--rows", "3").out
     assert out.rstrip().endswith("… 7 more rows")
-    assert len(json.loads(run("query", db, "SELECT * FROM range(10)", "--rows", "3", "--format", "json").out)["rows"]) == 10
+    assert (
+        len(json.loads(run("query", db, "SELECT * FROM range(10)", "--rows", "3", "--format", "json").out)["rows"])
+        == 10
+    )
 
 
 @pytest.mark.parametrize(
@@ -76,7 +79,9 @@ def test_what_reaches_outside_or_writes_is_refused(run: Run, db: Path, tmp_path:
 
 
 def test_a_query_ends_at_its_time_limit(run: Run, db: Path) -> None:
-    endless = "SELECT count(*) FROM range(100000) a, range(100000) b, range(100000) c WHERE a.range * b.range % 7 = c.range"
+    endless = (
+        "SELECT count(*) FROM range(100000) a, range(100000) b, range(100000) c WHERE a.range * b.range % 7 = c.range"
+    )
     ran = run("query", db, endless, "--time-limit", "0.2")
     assert ran.code == 2
     assert one_line(ran.err) and "longer than 0.2 s" in ran.err

@@ -45,7 +45,12 @@ def test_a_later_directory_replaces_by_id_and_name(tmp_path: Path) -> None:
             "4:1",
             "unknown key 'root_cause'; did you mean 'root_cause_pr'?",
         ),
-        ("signatures/X1.yaml", RULE + "actions:\n  - {when: now, doo: x}\n", "5:17", "unknown key 'doo'; did you mean 'do'?"),
+        (
+            "signatures/X1.yaml",
+            RULE + "actions:\n  - {when: now, doo: x}\n",
+            "5:17",
+            "unknown key 'doo'; did you mean 'do'?",
+        ),
         (
             "signatures/X1.yaml",
             RULE + "actions:\n  - when: now\n    do: x\n    comand: y\n",
