@@ -107,7 +107,7 @@ def main(args: list[str] | None = None) -> Any:
         _complain(str(e))
         sys.exit(e.exit_code)
     except _UsageError as e:
-        e.show()
+        _misused(e)
         sys.exit(2)
     except _ClickException as e:
         e.show()
@@ -129,6 +129,17 @@ def main(args: list[str] | None = None) -> Any:
             f"internal error: {type(e).__name__}: {e}; set HICACHE_DOCTOR_TRACEBACK=1 for the traceback and report it"
         )
         sys.exit(70)
+
+
+def _misused(error: Any) -> None:
+    """What is wrong with the command line and where to read on, in one line; no arguments at all is the help."""
+    text = error.format_message()
+    if "\n" in text:
+        error.show()
+        return
+    path = error.ctx.command_path if error.ctx is not None else "hicache-doctor"
+    path = path.replace("python -m hicache_doctor", "hicache-doctor")
+    _complain(f"{text.rstrip('.')}; see {path} --help")
 
 
 def _reader_gone() -> None:
