@@ -62,7 +62,7 @@ def scorer() -> ModuleType:
 
 @pytest.mark.timeout(300)
 def test_the_score() -> None:
-    """As score.py counts: nothing plainly wrong, at least 0.95 accepted, at least 0.85 of the decidable ones decided."""
+    """As score.py counts: none plainly wrong, at least 0.95 accepted, at least 0.85 of the decidable ones decided."""
     assert CASES is not None
     outcomes: dict[str, str] = {}
     decidable = decided = 0
