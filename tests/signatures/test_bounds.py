@@ -26,7 +26,7 @@ START = "Init torch distributed begin."
 
 
 def log(*bodies: str) -> str:
-    return "".join(f"{HEAD % i}{body}\n" for i, body in enumerate(bodies))
+    return "".join(f"{HEAD % (i % 60)}{body}\n" for i, body in enumerate(bodies))
 
 
 def bounds(*bodies: str) -> list[tuple[str, int | None]]:
@@ -78,3 +78,10 @@ def test_a_new_life_may_run_another_release(tmp_path: Path) -> None:
     assert bounds(*upgraded) == [("<0.5.19", 1), (">=0.5.19", 4)]
     assert release(tmp_path, *upgraded) == ">= 0.5.19 (bounded by the log's vocabulary)"
     assert release(tmp_path, *upgraded, options=Options(life=1)) == "<= 0.5.18 (bounded by the log's vocabulary)"
+
+
+@pytest.mark.parametrize("size", [200, 4 << 20])
+def test_a_big_log_says_the_same_as_a_small_one(tmp_path: Path, size: int) -> None:
+    """Over 4 MiB only candidate lines are read."""
+    filler = [WORK] * (size // (len(WORK) + 31) + 1)
+    assert release(tmp_path, OLD_ARGS, *filler, OLD, *filler[:99]) == "<= 0.5.16 (bounded by the log's vocabulary)"
