@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
-from hicache_doctor.errors import InputError
+from hicache_doctor.errors import UsageError
 from hicache_doctor.evidence.rows import Artifact, Batch, ExceptionRow, LogRecord, Row, Stack
 from hicache_doctor.signatures.verdict import InventoryRow, OtherIncident, Verdict
 
@@ -122,12 +122,12 @@ def parse_time(text: str) -> float:
     """``--since``: ISO 8601, UTC when no zone is given.
 
     Raises:
-        InputError: it is no time.
+        UsageError: it is no time.
     """
     try:
         stamp = dt.datetime.fromisoformat(text.strip().replace("Z", "+00:00"))
     except ValueError:
-        raise InputError(f"{text!r} is no time; write for example 2026-11-30T03:12:44") from None
+        raise UsageError(f"{text!r} is no time; write for example 2026-11-30T03:12:44") from None
     if stamp.tzinfo is None:
         stamp = stamp.replace(tzinfo=dt.timezone.utc)
     return stamp.timestamp()

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from hicache_doctor.evidence.rows import Batch, ExceptionRow, LogRecord, Row, Setting, Stack
+from hicache_doctor.evidence.rows import BOUND_KEY, Batch, ExceptionRow, LogRecord, Row, Setting, Stack
 
 FAILURES = {
     "sigquit", "subprocess_crashed", "watchdog_timeout", "nccl_timeout", "fatal_python", "killed", "elastic_failed",
@@ -63,10 +63,15 @@ def select(rows_by_artifact: Mapping[str, list[Row]], life: int | None = None) -
 def _belongs(row: Row, chosen: int, starts: Mapping[int, int]) -> bool:
     if isinstance(row, (LogRecord, ExceptionRow, Batch, Stack)):
         return row.life == chosen
-    if isinstance(row, Setting) and row.line is not None and "server_args" in row.source:
+    if isinstance(row, Setting) and row.line is not None and _of_a_life(row):
         of = max((n for n, start in starts.items() if start <= row.line), default=chosen)
         return of == chosen
     return True
+
+
+def _of_a_life(row: Setting) -> bool:
+    """Whether a setting was printed by one life of the process; notes and commands stand for all of them."""
+    return "server_args" in row.source or row.key == BOUND_KEY
 
 
 def _failure(rows: list[Row], life: int) -> ExceptionRow | LogRecord | None:

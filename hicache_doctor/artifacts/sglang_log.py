@@ -17,13 +17,26 @@ from hicache_doctor.artifacts.sglang_prefix import Prefix, parse_prefix
 from hicache_doctor.artifacts.traceback import FRAME, OPENING, Raised, TracebackParser, bare_error
 from hicache_doctor.artifacts.vocabulary import Match, Vocabulary
 from hicache_doctor.artifacts.wrappers import Logical
-from hicache_doctor.evidence.rows import Batch, ExceptionRow, Frame, LogRecord, Rank, Row, Setting, Stack
+from hicache_doctor.evidence.rows import (
+    BOUND_KEY,
+    BOUND_SOURCE,
+    Batch,
+    ExceptionRow,
+    Frame,
+    LogRecord,
+    Rank,
+    Row,
+    Setting,
+    Stack,
+)
 
 CLIP = 600
 KEEP_ENDS = 40
 MAX_PER_KIND = 5_000
 THREAD = re.compile(r"Exception in thread (?P<thread>[^:]+)")
 BLOCK_LINES = 5_000
+# The words of the release in which the log text of the arguments changed its form.
+ARGS_FORMS = (("ServerArgs(", "<0.5.19"), ("server_args={", ">=0.5.19"))
 STACK_LINE = re.compile(r"^(?:Process \d+: |Python v\d|Thread (?:0x)?[0-9a-f]+ |Current thread |\s{4,}\S|\s+File \")")
 
 
@@ -51,6 +64,7 @@ class _Life:
     started: set[str] = field(default_factory=set)
     worked: bool = False
     over: bool = False
+    bounds: set[str] = field(default_factory=set)
 
 
 class LogReader:
@@ -226,6 +240,8 @@ class LogReader:
         )
 
     def _keep(self, row: LogRecord, match: Match) -> None:
+        if match.entry.releases is not None:
+            self._bound(match.entry.releases, row.line, row.text)
         count = self._kinds[row.kind] = self._kinds.get(row.kind, 0) + 1
         if self._keep_all:
             self.rows.append(row)
@@ -242,6 +258,12 @@ class LogReader:
         if len(kept) > 2 * KEEP_ENDS:
             del kept[:KEEP_ENDS]
 
+    def _bound(self, spec: str, line: int, quote: str) -> None:
+        """Only the releases of ``spec`` print such a line; said once a life, with the first line that shows it."""
+        if spec not in self._life.bounds:
+            self._life.bounds.add(spec)
+            self.rows.append(Setting(BOUND_KEY, spec, BOUND_SOURCE, self.artifact, line, None, quote[:CLIP]))
+
     def _note_last(self, item: Logical, body: str, rank: str | None, ts: float | None) -> None:
         number = self._life.number
         key = (number, rank)
@@ -256,6 +278,9 @@ class LogReader:
         source = "server_args line"
         for key, value in args.items():
             self.rows.append(Setting(key, value, source, self.artifact, item.line, None, f"{key}={value}"[:CLIP]))
+        for form, spec in ARGS_FORMS:
+            if args and form in body:
+                self._bound(spec, item.line, body)
         if cut:
             self.rows.append(Setting("command_cut", "True", source, self.artifact, item.line, None, None))
 

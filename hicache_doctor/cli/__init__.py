@@ -99,12 +99,15 @@ def main(args: list[str] | None = None) -> Any:
     _utf8(sys.stderr)
     try:
         code = app(args=args, standalone_mode=False)
+        sys.stdout.flush()
+        if code == 130:  # typer turns Ctrl-C into a silent exit
+            _complain("interrupted")
         sys.exit(code if isinstance(code, int) else 0)
     except DoctorError as e:
         _complain(str(e))
         sys.exit(e.exit_code)
     except _UsageError as e:
-        e.show()
+        _misused(e)
         sys.exit(2)
     except _ClickException as e:
         e.show()
@@ -113,9 +116,12 @@ def main(args: list[str] | None = None) -> Any:
         _complain("interrupted")
         sys.exit(130)
     except BrokenPipeError:
-        # The reader of a pipe went away (`| head`): not an error, but Python would complain at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(0)
+        _reader_gone()
+    except SystemExit as e:
+        # Typer makes 1 of a closed pipe, which would say that a signature was found.
+        if isinstance(e.__context__, BrokenPipeError):
+            _reader_gone()
+        raise
     except Exception as e:
         if os.environ.get("HICACHE_DOCTOR_TRACEBACK"):
             raise
@@ -123,6 +129,23 @@ def main(args: list[str] | None = None) -> Any:
             f"internal error: {type(e).__name__}: {e}; set HICACHE_DOCTOR_TRACEBACK=1 for the traceback and report it"
         )
         sys.exit(70)
+
+
+def _misused(error: Any) -> None:
+    """What is wrong with the command line and where to read on, in one line; no arguments at all is the help."""
+    text = error.format_message()
+    if "\n" in text:
+        error.show()
+        return
+    path = error.ctx.command_path if error.ctx is not None else "hicache-doctor"
+    path = path.replace("python -m hicache_doctor", "hicache-doctor")
+    _complain(f"{text.rstrip('.')}; see {path} --help")
+
+
+def _reader_gone() -> None:
+    """The reader of a pipe went away (`| head`): not an error, but Python would complain at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    sys.exit(0)
 
 
 def _complain(text: str) -> None:

@@ -81,7 +81,7 @@ def analyze(
     finally:
         result.store.close()
     if not result.readable:
-        typer.echo("hicache-doctor: nothing readable among the inputs; the inventory says why", err=True)
+        typer.echo(f"hicache-doctor: nothing readable among the inputs: {_why(result)}", err=True)
         raise typer.Exit(3)
     if exit_code and result.verdict.status == "signature":
         raise typer.Exit(1)
@@ -106,6 +106,17 @@ def _render(result: Result, form: Format, explain: bool, *, to_file: bool) -> st
     return render_terminal(
         result.verdict, explain=explain, width=output.width(terminal), color=output.want_color(terminal) and not to_file
     )
+
+
+def _why(result: Result) -> str:
+    """The first input and what is wrong with it, and how many more there are."""
+    from hicache_doctor.report.clean import printable
+
+    rows = result.verdict.inventory
+    if not rows:
+        return "the folder is empty"
+    more = f" (and {len(rows) - 1} more)" if len(rows) > 1 else ""
+    return printable(f"{rows[0].artifact}: {rows[0].note}{more}")
 
 
 def _options(

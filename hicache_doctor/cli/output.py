@@ -33,10 +33,17 @@ def write(text: str, target: Path | None, *, force: bool, inputs: Sequence[str] 
 def check(target: Path, *, force: bool, inputs: Sequence[str]) -> None:
     """Refuse early what :func:`write` would refuse after the work is done."""
     for name in inputs:
-        if name != "-" and target.exists() and os.path.exists(name) and os.path.samefile(target, name):
+        if name != "-" and target.exists() and os.path.exists(name) and _is_input(target, name):
             raise UsageError(f"{target} is an input and is never replaced; choose another name for -o")
     if target.exists() and not force:
         raise UsageError(f"{target} exists; add --force to replace it, or choose another name for -o")
+
+
+def _is_input(target: Path, name: str) -> bool:
+    """Whether an existing file is the input, or lies in the folder that is one."""
+    folder = os.path.realpath(name)
+    inside = os.path.isdir(folder) and os.path.realpath(target).startswith(os.path.join(folder, ""))
+    return inside or os.path.samefile(target, name)
 
 
 def want_color(stream_is_terminal: bool) -> bool:

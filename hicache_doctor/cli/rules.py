@@ -47,13 +47,19 @@ actions:
 sources: ["#29258"]
 """
 NODE_TEMPLATE = """\
-# A node of the same name replaces the shipped one; this one sends a question of yours before the rest.
+# A node of the same name replaces the shipped one: this asks a question of yours first, then the shipped one.
 - node: start
   question: Is it the incident of our own rule?
   ask: my_evidence
   yes: X1
-  no: gpu
-  unknown: gpu
+  no: shipped_start
+  unknown: shipped_start
+- node: shipped_start
+  question: Do the artefacts come from an SGLang deployment?
+  ask: sglang_seen
+  yes: gpu
+  no: stranger
+  unknown: stranger
 - {node: X1, verdict: X1}
 """
 EVIDENCE_TEMPLATE = """\

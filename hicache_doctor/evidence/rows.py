@@ -12,6 +12,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar
 
+BOUND_KEY = "sglang_release_bound"
+"""The key of a Setting that is no setting: a version spec, because only those releases print the quoted line."""
+BOUND_SOURCE = "log vocabulary"
+
 
 @dataclass(slots=True)
 class Artifact:

@@ -10,6 +10,7 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from hicache_doctor.evidence.rows import BOUND_KEY
 from hicache_doctor.knowledge.releases import affected_by, default_tree_class, releases
 from hicache_doctor.knowledge.versions import Version, VersionRange, parse_version
 from hicache_doctor.signatures.match import citation
@@ -30,7 +31,6 @@ PRECEDENCE = (
     "image",
     "environment",
 )
-BOUND_KEY = "sglang_release_bound"
 SHOWN = (
     "pp_size", "tp_size", "dp_size", "attn_cp_size", "enable_dp_attention", "enable_hierarchical_cache", "hicache_size",
     "hicache_ratio", "hicache_write_policy", "hicache_storage_backend", "hicache_storage_prefetch_policy", "page_size",

@@ -65,7 +65,7 @@ def _rules(base: RuleBase) -> Iterator[Finding]:
         for number in [*numbers, *([rule.root_cause_pr] if rule.root_cause_pr else [])]:
             if lookup(number) is None:
                 yield Finding(_where(path, str(number)), "error", f"#{number} is not in the knowledge base")
-        for number in rule.fixes:
+        for number in [*rule.fixes, *(n for group in rule.fixes_by_tree.values() for n in group)]:
             pr = lookup(number)
             if pr is not None and not pr.merged:
                 yield Finding(_where(path, str(number)), "error", f"#{number} is {pr.state}, no fix to name")
@@ -85,13 +85,13 @@ def _nodes(base: RuleBase) -> Iterator[Finding]:
         path = base.files[f"node:{node.node}"]
         if node.verdict is not None:
             if node.verdict not in base.rules:
-                yield Finding(_where(path, node.node), "error", _near("no rule", node.verdict, base.rules))
+                yield Finding(_node(path, node.node), "error", _near("no rule", node.verdict, base.rules))
             if node.root_cause_pr is not None and lookup(node.root_cause_pr) is None:
-                yield Finding(_where(path, node.node), "error", f"#{node.root_cause_pr} is not in the knowledge base")
+                yield Finding(_node(path, node.node), "error", f"#{node.root_cause_pr} is not in the knowledge base")
             continue
         for target in (node.yes, node.no, node.unknown):
             if target not in base.nodes:
-                yield Finding(_where(path, node.node), "error", _near("no node", target or "", base.nodes))
+                yield Finding(_node(path, node.node), "error", _near("no node", target or "", base.nodes))
         yield from _ask(base, path, node, node.ask)
 
 
@@ -102,7 +102,7 @@ def _ask(base: RuleBase, path: Path, node: Node, ask: Any) -> Iterator[Finding]:
         return
     if not isinstance(ask, dict) or len(ask) != 1 or next(iter(ask)) not in ASK_OPERATORS:
         what = f"`ask` of {node.node!r}: write a name, or one of {{any: […]}}, {{all: […]}}, {{not: …}}, {{version: …}}"
-        yield Finding(_where(path, node.node), "error", what)
+        yield Finding(_node(path, node.node), "error", what)
         return
     ((operator, operand),) = ask.items()
     if operator == "version":
@@ -134,7 +134,7 @@ def _reach(base: RuleBase) -> Iterator[Finding]:
         todo += [t for t in (node.yes, node.no, node.unknown) if t]
     for name in base.nodes:
         if name not in reached:
-            yield Finding(_where(base.files[f"node:{name}"], name), "error", f"no way leads to the node {name!r}")
+            yield Finding(_node(base.files[f"node:{name}"], name), "error", f"no way leads to the node {name!r}")
     leaves = {base.nodes[n].verdict for n in reached}
     for rule in base.rules.values():
         if rule.id not in leaves:
@@ -149,7 +149,7 @@ def _loops(base: RuleBase) -> Iterator[Finding]:
     def visit(name: str, trail: tuple[str, ...]) -> Iterator[Finding]:
         if name in trail:
             loop = " -> ".join([*trail[trail.index(name) :], name])
-            yield Finding(_where(base.files[f"node:{name}"], name), "error", f"the path runs in a circle: {loop}")
+            yield Finding(_node(base.files[f"node:{name}"], name), "error", f"the path runs in a circle: {loop}")
             return
         if name in done or name not in base.nodes:
             return
@@ -216,9 +216,14 @@ def _near(what: str, name: str, known: Iterable[str]) -> str:
     return f"{what} named {name!r}" + (f"; did you mean {close[0]!r}?" if close else "")
 
 
-def _where(path: Path, word: str) -> str:
+def _node(path: Path, name: str) -> str:
+    """``file:line:column`` of the name where the node is defined, not where another one leads to it."""
+    return _where(path, name, r"\bnode:\s*[\"']?")
+
+
+def _where(path: Path, word: str, before: str = r"(?<![\w.])") -> str:
     """``file:line:column`` of the first place where ``word`` stands."""
-    pattern = re.compile(rf"(?<![\w.]){re.escape(word)}(?![\w])")
+    pattern = re.compile(rf"{before}({re.escape(word)})(?![\w])")
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except OSError:
@@ -226,5 +231,5 @@ def _where(path: Path, word: str) -> str:
     for number, line in enumerate(lines, 1):
         m = pattern.search(line)
         if m is not None:
-            return f"{path}:{number}:{m.start() + 1}"
+            return f"{path}:{number}:{m.start(1) + 1}"
     return f"{path}:1:1"

@@ -116,7 +116,9 @@ def _validate(model: type[Any], raw: Any, path: Path) -> Any:
 
 
 def _explain(model: type[BaseModel], error: ValidationError, raw: Any, path: Path) -> RuleError:
-    first = error.errors()[0]
+    # A misspelt key is also a missing one; the misspelling is what helps.
+    found = error.errors()
+    first = next((e for e in found if e["type"] == "extra_forbidden"), found[0])
     location = [p for p in first["loc"] if isinstance(p, (str, int))]
     name = next((p for p in reversed(location) if isinstance(p, str)), "")
     line, column = _position(path, raw, location)

@@ -58,31 +58,40 @@ def fill(template: str, values: Mapping[str, Any]) -> str:
 
 
 def citation(row: Mapping[str, Any]) -> Citation | None:
-    """The citation columns of an evidence row; None when it cites nothing (a derived fact)."""
+    """The citation columns of an evidence row; None when it cites nothing (a derived fact).
+
+    A rule's SQL decides the types (``0.0`` is a DECIMAL), so each column is brought to the type that it must have.
+    """
     artifact = row.get("artifact")
     if artifact is None:
         return None
-    line = row.get("line")
-    ts = row.get("ts")
-    quote = row.get("quote")
+    line = _whole(row.get("line"))
+    rank, quote = row.get("rank"), row.get("quote")
     return Citation(
         artifact=str(artifact),
         line=line,
-        line_end=row.get("line_end") or line,
-        record=row.get("record"),
-        rank=row.get("rank"),
-        time=stamp(ts),
+        line_end=_whole(row.get("line_end")) or line,
+        record=_whole(row.get("record")),
+        rank=None if rank is None else str(rank),
+        time=stamp(row.get("ts")),
         quote=None if quote is None else str(quote)[:400],
     )
 
 
-def stamp(ts: float | None) -> str | None:
-    """Epoch seconds as ISO 8601 (UTC as far as the artefact said)."""
+def _whole(value: Any) -> int | None:
+    try:
+        return None if value is None else int(value)
+    except (TypeError, ValueError, OverflowError):
+        return None
+
+
+def stamp(ts: Any) -> str | None:
+    """Epoch seconds as ISO 8601 (UTC as far as the artefact said); None for what is no time."""
     if ts is None:
         return None
     try:
-        text = dt.datetime.fromtimestamp(ts, dt.timezone.utc).isoformat(timespec="milliseconds")
-    except (OverflowError, OSError, ValueError):
+        text = dt.datetime.fromtimestamp(float(ts), dt.timezone.utc).isoformat(timespec="milliseconds")
+    except (OverflowError, OSError, TypeError, ValueError):
         return None
     return text.replace("+00:00", "").removesuffix(".000")
 

@@ -1,0 +1,46 @@
+"""Every shipped sample incident gets the verdict that stands beside it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from hicache_doctor.incident import analyze
+from hicache_doctor.shipped import shipped
+
+SAMPLES = sorted(p for p in (shipped("samples") / "crash_dumps").iterdir() if p.is_dir())
+
+
+def test_there_are_samples() -> None:
+    assert len(SAMPLES) >= 2
+
+
+@pytest.mark.parametrize("sample", SAMPLES, ids=lambda p: p.name)
+def test_a_sample_gets_its_verdict(sample: Path) -> None:
+    expected = json.loads((sample / "expected.json").read_text())
+    result = analyze([str(sample / "input")])
+    result.store.close()
+    document = result.verdict.model_dump(mode="json")
+    assert {key: document[key] for key in expected} == expected
+    assert all(row["read"] == "all" for row in document["inventory"])
+    assert document["evidence_chain"] and all(link["citations"] for link in document["evidence_chain"][:1])
+    assert (sample / "README.md").is_file()
+
+
+@pytest.mark.parametrize("sample", SAMPLES, ids=lambda p: p.name)
+def test_every_citation_of_a_sample_quotes_its_line(sample: Path) -> None:
+    """A quote may be clipped or derived, but the line that it cites exists and, where it is text, holds it."""
+    result = analyze([str(sample / "input")])
+    result.store.close()
+    quoted = 0
+    for link in result.verdict.evidence_chain:
+        for c in link.citations:
+            if c.line is None:
+                continue
+            lines = (sample / "input" / Path(c.artifact).name).read_text().splitlines()
+            assert 1 <= c.line <= len(lines), c
+            here = "\n".join(lines[c.line - 1 : (c.line_end or c.line)])
+            quoted += (c.quote or "-")[:60] in here
+    assert quoted
