@@ -22,13 +22,13 @@ _HOST = re.compile(r"host|hostname|node|instance|pod|server", re.I)
 _PID = re.compile(r"pid|process_?id", re.I)
 _TITLE = re.compile(r"title|cmd|cmdline|command|args|name|process|proc|comm|rank", re.I)
 _SIZE = re.compile(
-    r"(?P<what>rss|res|resident|rss_?anon|anon|anon_?rss|vsz|virt|vms|shr|shared|shm|shmem|shmem_?rss|pss|uss|"
+    r"(?P<what>working_set|rss|res|resident|rss_?anon|anon|anon_?rss|vsz|virt|vms|shr|shared|shm|shmem|shmem_?rss|pss|uss|"
     r"mem|memory|mem_?used|mem_?total|mem_?free|mem_?available|used|free|total|available|buff_?cache|swap|swap_?used)"
     r"(?:[_ (\[]*(?P<unit>bytes|byte|b|ki?b?|mi?b?|gi?b?|ti?b?)[)\]]?)?",
     re.I,
 )
 _NAMES = {
-    "rss": "rss", "res": "rss", "resident": "rss", "vsz": "vsz", "virt": "vsz", "vms": "vsz", "shr": "shared",
+    "workingset": "rss", "rss": "rss", "res": "rss", "resident": "rss", "vsz": "vsz", "virt": "vsz", "vms": "vsz", "shr": "shared",
     "shared": "shared", "shm": "shmem", "shmem": "shmem", "shmemrss": "rss_shmem", "anon": "rss_anon",
     "anonrss": "rss_anon", "rssanon": "rss_anon", "mem": "mem_used", "memory": "mem_used", "memused": "mem_used",
     "used": "mem_used", "memtotal": "mem_total", "total": "mem_total", "memfree": "mem_free", "free": "mem_free",
@@ -37,6 +37,7 @@ _NAMES = {
 }  # fmt: skip
 # What a bare `rss` column of ps-like exports holds.
 _BARE_UNIT = {"rss": "K", "vsz": "K", "rss_anon": "K", "rss_shmem": "K", "shared": "K"}
+_RATE = re.compile(r"qps|rps|req(?:uest)?s?_?(?:per|/)_?s(?:ec(?:ond)?)?|requests_s|req_s", re.I)
 _NUMBER = re.compile(r"[-+]?\d+(?:\.\d+)?(?:[eE][-+]?\d{1,3})?")
 
 
@@ -112,6 +113,7 @@ def _value(name: str) -> tuple[str, str | None] | None:
     m = _SIZE.fullmatch(name)
     if m is None:
         plain = re.sub(r"\W+", "_", name.lower()).strip("_")
+        plain = "qps" if _RATE.fullmatch(plain) else plain
         return (plain, None) if plain and len(plain) <= 60 else None
     what = _NAMES.get(re.sub(r"_", "", m.group("what").lower()), m.group("what").lower())
     unit = (m.group("unit") or _BARE_UNIT.get(what, "")).upper()[:1]

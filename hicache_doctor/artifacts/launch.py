@@ -30,6 +30,10 @@ _SGLANG = re.compile(
     rf"(?P<version>{_VERSION})(?![\w*])",
     re.I,
 )
+_FLAG = re.compile(
+    r"(?<![\w-])(?P<dashes>--)(?:sglang-)?(?P<option>[a-z][a-z0-9-]+)(?:[= ]+(?P<value>(?!-)[\w./:{}\"'+-]+))?"
+)
+_PLAIN_VERSION = re.compile(r"\bversion[\"']?\s*[:= ]\s*[\"']?v?(0\.[45]\.\d+(?:\.post\d+)?)(?![\w.]*\w)", re.I)
 # A note that only says "tag v0.5.19-cu129": SGLang's own tags look like no other project's.
 _TAG = re.compile(r"(?<![\w/.:@-])v(0\.[45]\.\d+(?:\.post\d+)?)(?:-(?:cu|rocm)\w+)?(?![\w.]*\w)")
 _PACKAGES = {
@@ -126,6 +130,7 @@ def _text(lines: Sequence[tuple[int, str]]) -> Iterator[_Found]:
                 yield number, "server_args_cut", "True", "server_args"
             continue
         yield from _versions(number, text)
+        yield from _flags(number, text)
         if named := _PIP_NAME.match(text):
             package = named.group(1).lower()
         elif package in ("sglang", *_PACKAGES) and (version := _PIP_VERSION.match(text)):
@@ -155,6 +160,16 @@ def _commands(lines: Sequence[tuple[int, str]]) -> Iterator[_Found]:
             yield command.line, "command_cut", "True", "command line"
 
 
+def _flags(number: int, text: str) -> Iterator[_Found]:
+    """SGLang's options inside prose, or handed through by a job framework (``--sglang-tp-size 2``): what is there is
+    known, what is not there means nothing."""
+    for m in _FLAG.finditer(text):
+        option = m.group("option")
+        if is_known(option):
+            value = m.group("value")
+            yield number, attribute(option), _boolean(_plain(value.rstrip(".,;:)"))) if value else "True", "flags in text"
+
+
 def _versions(number: int, text: str) -> Iterator[_Found]:
     if len(text) > 5000:
         return
@@ -167,6 +182,8 @@ def _versions(number: int, text: str) -> Iterator[_Found]:
         yield number, "sglang_version", m.group("version"), source
     if not _SGLANG.search(text) and not _IMAGE.search(text) and (tag := _TAG.search(text)):
         yield number, "sglang_version", tag.group(1), "note"
+    if "sglang" in text.lower() and (plain := _PLAIN_VERSION.search(text)):
+        yield number, "sglang_version", plain.group(1), "note"
     if (package := _PACKAGE.match(text)) and (key := _PACKAGES.get(package.group(1).lower())):
         yield number, key, package.group(2), "version list"
 
