@@ -93,7 +93,8 @@ def analyze(paths: Sequence[str], options: Options | None = None, *, stdin: Bina
         for own in rows.values():
             store.add(own)
         for read in reads:
-            for table in read.tables:
+            while read.tables:
+                table = read.tables.pop(0)  # each is freed as soon as the store has it
                 if read.artifact.id not in selection.dropped:
                     store.add_table("batch", _part(table, read.starts, selection.chosen.get(read.artifact.id), start))
         store.flush()

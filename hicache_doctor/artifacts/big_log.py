@@ -11,7 +11,7 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from hicache_doctor.artifacts.batch_lines import BatchLines
-from hicache_doctor.artifacts.scan import LiteralScanner
+from hicache_doctor.artifacts.scan import Lines, LiteralScanner
 from hicache_doctor.artifacts.secrets import Scrubber
 from hicache_doctor.artifacts.sglang_log import LogReader
 from hicache_doctor.artifacts.sglang_prefix import parse_prefix, rank_tokens
@@ -19,9 +19,11 @@ from hicache_doctor.artifacts.source import Source
 from hicache_doctor.artifacts.vocabulary import Vocabulary
 from hicache_doctor.artifacts.windows import Window, windows
 from hicache_doctor.artifacts.wrappers import Logical, Peeler
-from hicache_doctor.evidence.rows import ExceptionRow, LogRecord, Row, Stack
+from hicache_doctor.evidence.rows import ORDINAL_BASE, ExceptionRow, LogRecord, Row, Sample, Stack
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from hicache_doctor.artifacts.inventory import Read
 
 # What opens a record that no entry of the vocabulary names. A CRI partial line may hold half of a literal.
@@ -36,22 +38,27 @@ TAIL_BYTES = 64 << 10
 LOOK_BACK = 16 << 10
 FOLLOW = 3_000
 FREQUENT = 2_000
-LAST_OF_FREQUENT = 20_000
+LAST_OF_FREQUENT = 10_000
+# Batch rows kept of all big logs together; of more, the last ones, with the ordinal at which they begin.
+BATCH_ROWS = 400_000
 
 
 class BigLog:
     """Reads one big text artefact; see the module."""
 
-    def __init__(self, source: Source, vocabulary: Vocabulary) -> None:
+    def __init__(self, source: Source, vocabulary: Vocabulary, keep: int = BATCH_ROWS) -> None:
+        self._keep = keep
+        self._dropped: dict[str, int] = {}
+        self._rows = 0
         literals: dict[str, list[bytes]] = {e.kind: [t.encode() for t in e.literals] for e in vocabulary.entries}
-        self._scanner = LiteralScanner({**literals, **OPENERS})
+        self._scanner: LiteralScanner[str] = LiteralScanner({**literals, **OPENERS})
         self._source = source
         self._peeler = Peeler()
         self._scrubber = Scrubber()
         self.reader = LogReader(source.path, vocabulary, batches=False)
         self.batches = BatchLines(source.path, rank_of=_label)
         self._seen: dict[str, int] = {}
-        self._frequent: dict[str, deque[tuple[int, int, bytes]]] = {}
+        self._frequent: dict[int, deque[tuple[int, int, bytes]]] = {}
         self._fed = 0
         self._follow = 0
         self.lines = 0
@@ -67,7 +74,7 @@ class BigLog:
             self._window(window)
             table = self.batches.read(window)
             if table.num_rows:
-                result.tables.append(table)
+                self._collect(result.tables, table)
                 self.reader.note_work()
             last = window
         if last is not None:
@@ -78,6 +85,25 @@ class BigLog:
         starts = self.reader.starts
         result.rows += self.reader.close()
         result.rows += self._deferred(starts)
+        result.rows += [
+            Sample(self._source.path, None, rank, None, None, ORDINAL_BASE, float(n))
+            for rank, n in self._dropped.items()
+        ]
+
+    def _collect(self, tables: list[pa.Table], table: pa.Table) -> None:
+        """Add a table; drop the oldest ones above the bound, remembering how many batches of each rank went."""
+        import pyarrow.compute as pc
+
+        tables.append(table)
+        self._rows += table.num_rows
+        while self._rows > self._keep and len(tables) > 1:
+            oldest = tables.pop(0)
+            self._rows -= oldest.num_rows
+            prefill = oldest.filter(pc.equal(oldest["kind"].cast("string"), "prefill"))["rank"].cast("string")
+            for item in pc.value_counts(prefill.combine_chunks()):
+                rank = item["values"].as_py()
+                if rank is not None:
+                    self._dropped[rank] = self._dropped.get(rank, 0) + item["counts"].as_py()
 
     # -- parts of the file --------------------------------------------------------------------------------------
 
@@ -98,31 +124,41 @@ class BigLog:
         if self._follow:
             self._run(window, 0, window.first_line, self._follow)
         lines = self._scanner.scan(window)
-        for i in range(len(lines)):
+        for i in self._rare(window, lines):
             number = int(lines.number[i])
             if number <= self._fed:
                 continue
             keys = lines.keys(i)
+            for key in keys:
+                self._seen[key] = self._seen.get(key, 0) + 1
             start, end = int(lines.start[i]), int(lines.end[i])
-            if self._put_aside(keys, number, window, start, end):
-                continue
             self._prime(window, start)
-            follow = FOLLOW if "partial" not in keys else 50
             self._run(window, start, number, 1)
-            if self.reader.following or "partial" in keys:
-                self._run(window, end + 1, number + 1, follow, until_closed="partial" not in keys)
+            partial = "partial" in keys
+            if self.reader.following or partial:
+                self._run(window, end + 1, number + 1, 50 if partial else FOLLOW, until_closed=not partial)
 
-    def _put_aside(self, keys: list[str], number: int, window: Window, start: int, end: int) -> bool:
-        """Count the kinds of a line; a line with frequent kinds only is kept as bytes for later."""
-        rare = False
-        for key in keys:
-            count = self._seen[key] = self._seen.get(key, 0) + 1
-            rare = rare or count <= FREQUENT or key in {"traceback", "stack"}
-        if rare:
-            return False
-        kept = self._frequent.setdefault(keys[0], deque(maxlen=LAST_OF_FREQUENT))
-        kept.append((number, window.offset + start, bytes(window.data[start:end])))
-        return True
+    def _rare(self, window: Window, lines: Lines[str]) -> list[int]:
+        """The candidate lines to read now. Those that hold nothing but frequent literals are put aside as bytes, the
+        last ones of each literal, without a Python step a line."""
+        import numpy as np
+
+        if not len(lines):
+            return []
+        often = np.array([self._is_frequent(keys) for _, keys in lines.literals])
+        if not often.any():
+            return list(range(len(lines)))
+        rare = np.add.reduceat((~often[lines.ids]).astype(np.int64), lines.first[:-1]) > 0
+        leading = lines.ids[lines.first[:-1]]
+        for literal in np.flatnonzero(often).tolist():
+            kept = self._frequent.setdefault(literal, deque(maxlen=LAST_OF_FREQUENT))
+            for i in np.flatnonzero(~rare & (leading == literal))[-LAST_OF_FREQUENT:].tolist():
+                start, end = int(lines.start[i]), int(lines.end[i])
+                kept.append((int(lines.number[i]), window.offset + start, bytes(window.data[start:end])))
+        return [int(i) for i in np.flatnonzero(rare)]
+
+    def _is_frequent(self, keys: tuple[str, ...]) -> bool:
+        return all(self._seen.get(k, 0) > FREQUENT and k not in OPENERS for k in keys)
 
     def _deferred(self, starts: list[int]) -> list[Row]:
         lines = sorted(item for kept in self._frequent.values() for item in kept)
@@ -177,9 +213,9 @@ class BigLog:
                 return
 
 
-def read_big(source: Source, vocabulary: Vocabulary, result: Read) -> None:
-    """Read ``source`` as a log of any size into ``result``."""
-    log = BigLog(source, vocabulary)
+def read_big(source: Source, vocabulary: Vocabulary, result: Read, keep: int = BATCH_ROWS) -> None:
+    """Read ``source`` as a log of any size into ``result``, with at most about ``keep`` rows of batches."""
+    log = BigLog(source, vocabulary, keep)
     log.read(result)
     entry = result.artifact
     entry.reader, entry.lines = "big log", log.lines

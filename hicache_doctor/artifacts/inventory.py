@@ -6,6 +6,7 @@ something in a small text reads it; only the log reader sees big ones.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,7 +27,7 @@ from hicache_doctor.artifacts import (
     stack_summaries,
     trace_text,
 )
-from hicache_doctor.artifacts.big_log import read_big
+from hicache_doctor.artifacts.big_log import BATCH_ROWS, read_big
 from hicache_doctor.artifacts.expand import Problem, Source, expand
 from hicache_doctor.artifacts.secrets import Scrubber
 from hicache_doctor.artifacts.sglang_log import LogReader
@@ -47,6 +48,8 @@ NOT_READ = {
     "elf_core": "a core file; run `pystack core` or `py-spy dump --core` and add its output",
     "binary": "no text and no known binary format",
 }
+
+LOG_LINE = re.compile(r"\[(?:\d{4}-\d\d-\d\d \d\d:|(?:DP|PP|ATTN_CP|MOE_DP|TP|EP)\d)")
 
 Lines = list[tuple[int, str]]
 
@@ -85,7 +88,7 @@ READERS = (
     _Reader("nvidia-smi", nvidia_smi.looks_like_nvidia_smi, nvidia_smi.parse),
     _Reader("stack summary", stack_summaries.looks_like_summary, stack_summaries.parse),
     _Reader("faulthandler dump", faulthandler_dump.looks_like_faulthandler, _faulthandler),
-    _Reader("launch settings", launch.looks_like_launch, launch.parse),
+    _Reader("launch settings", lambda _: True, launch.parse),
 )
 
 
@@ -93,19 +96,22 @@ def read_all(
     paths: Sequence[str], vocabulary: Vocabulary, *, spool: Path, stdin: BinaryIO | None, whole_digest: bool = False
 ) -> Iterator[Read]:
     """Every artefact below ``paths``, read. Never raises for what lies in one: that becomes its inventory note."""
-    for item in expand(paths, spool=spool, stdin=stdin):
+    items = list(expand(paths, spool=spool, stdin=stdin))
+    big = sum(isinstance(i, Source) and (i.compression is not None or i.size > SMALL) for i in items)
+    keep = max(BATCH_ROWS // max(big, 1), BATCH_ROWS // 20)
+    for item in items:
         if isinstance(item, Problem):
             yield Read(Artifact(item.path, item.path, item.kind, item.bytes, None, None, "none", item.note))
             continue
         try:
-            yield _read(item, vocabulary, whole_digest)
+            yield _read(item, vocabulary, whole_digest, keep)
         except Exception as e:
             # A defect of ours must cost one file, not the incident; the note says so instead of hiding it.
             note = f"our reader failed on it ({type(e).__name__}); please report this, with the file if you can"
             yield Read(Artifact(item.path, item.path, "text", item.size, None, None, "none", note))
 
 
-def _read(source: Source, vocabulary: Vocabulary, whole_digest: bool) -> Read:
+def _read(source: Source, vocabulary: Vocabulary, whole_digest: bool, keep: int) -> Read:
     head = source.head()
     kind = sniff(head, source.path)
     entry = Artifact(
@@ -125,7 +131,7 @@ def _read(source: Source, vocabulary: Vocabulary, whole_digest: bool) -> Read:
     elif kind == "utf16":
         _small(source, vocabulary, result, encoding="utf-16")
     else:
-        read_big(source, vocabulary, result)
+        read_big(source, vocabulary, result, keep)
     return result
 
 
@@ -171,8 +177,8 @@ def unwrap(text: str, artifact: str) -> tuple[list[Logical], int]:
 
 
 def _special(artifact: str, raw: str, logical: list[Logical], result: Read) -> list[str]:
-    """What the special readers recognise; the log reader reads the text too."""
-    lines: Lines = [(item.line, item.text) for item in logical]
+    """What the special readers recognise; SGLang's own lines are the log reader's alone."""
+    lines: Lines = [(item.line, item.text) for item in logical if LOG_LINE.match(item.text) is None]
     text = "\n".join(t for _, t in lines)
     kinds: list[str] = []
     dumps = _pyspy_json(raw, text, artifact)

@@ -24,7 +24,8 @@ _XID = re.compile(
     r"(?:, name\s*=\s*'?(?P<name>[^,']*?)'?(?=,|$))?"
 )
 _OFF_BUS = re.compile(
-    r"NVRM:.*?\bGPU\b(?:.*?(?P<pci>[0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}))?.*fallen off the bus"
+    # The sentence may be wrapped over three lines of the kernel's; the last one alone says it.
+    r"NVRM:(?:.*?\bGPU\b(?:.*?(?P<pci>[0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}))?)?.*fallen off the bus"
 )
 _OOM = re.compile(r"\boom-kill:(?P<body>constraint=\S*.*)$")
 _KILLED = re.compile(

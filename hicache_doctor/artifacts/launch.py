@@ -30,6 +30,8 @@ _SGLANG = re.compile(
     rf"(?P<version>{_VERSION})(?![\w*])",
     re.I,
 )
+# A note that only says "tag v0.5.19-cu129": SGLang's own tags look like no other project's.
+_TAG = re.compile(r"(?<![\w/.:@-])v(0\.[45]\.\d+(?:\.post\d+)?)(?:-(?:cu|rocm)\w+)?(?![\w.]*\w)")
 _PACKAGES = {
     "pytorch": "torch_version", "torch": "torch_version", "sgl_kernel": "sgl_kernel_version",
     "sgl-kernel": "sgl_kernel_version", "sglang-kernel": "sgl_kernel_version", "python": "python_version",
@@ -163,6 +165,8 @@ def _versions(number: int, text: str) -> Iterator[_Found]:
     for m in _SGLANG.finditer(text):
         source = "pip" if "==" in m.group("how") or m.group("how").startswith("-") else "version list"
         yield number, "sglang_version", m.group("version"), source
+    if not _SGLANG.search(text) and not _IMAGE.search(text) and (tag := _TAG.search(text)):
+        yield number, "sglang_version", tag.group(1), "note"
     if (package := _PACKAGE.match(text)) and (key := _PACKAGES.get(package.group(1).lower())):
         yield number, key, package.group(2), "version list"
 

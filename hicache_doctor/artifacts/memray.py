@@ -22,6 +22,11 @@ _SITE = re.compile(
     rf"^\W*(?P<size>{_SIZE})\s+(?:n=(?P<n>\d{{1,15}})\s+)?(?P<function>[\w.<>:~]+)\s+@\s+(?P<file>\S+?):(?P<line>\d{{1,8}})"
     r"\s*(?:\((?P<note>[^)]*)\))?\s*$"
 )
+# memray tree and pasted listings: "1.402GB  (415112 allocs)  isend  torch/distributed/distributed_c10d.py:2561  note".
+_LIVE = re.compile(
+    rf"^\W*(?P<size>{_SIZE})\s+(?:\((?P<n>\d{{1,15}}) alloc\w*\)\s+)?(?P<function>[\w.<>:~]+)\s+"
+    r"(?P<file>[^\s:]+\.\w+):(?P<line>\d{1,8})(?:\s+(?P<note>\S.*))?$"
+)
 # memray stats: "	- make_list:/src/a.py:24 -> 1.2MB"; by count: "-> 3000".
 _STATS = re.compile(
     rf"^\s*-\s+(?P<function>[\w.<>]+):(?P<file>[^:\s]+):(?P<line>\d{{1,8}})\s+->\s+(?:(?P<size>{_SIZE})|(?P<n>\d{{1,15}}))\s*$"
@@ -38,7 +43,7 @@ _RECORDS = re.compile(r"leaked allocation records:\s*(\d{1,15})", re.I)
 def looks_like_memray(text: str) -> bool:
     """True for a text that names memray (or leak sites) and lists sizes by place."""
     lines = text.splitlines()
-    sites = sum(bool(_SITE.match(x) or _STATS.match(x) or _TABLE.match(x)) for x in lines)
+    sites = sum(bool(_SITE.match(x) or _LIVE.match(x) or _STATS.match(x) or _TABLE.match(x)) for x in lines)
     return sites >= 2 or (sites >= 1 and _HEAD.search(text) is not None)
 
 
@@ -73,7 +78,7 @@ def _total(text: str) -> tuple[str, str, dict[str, Any]] | None:
 
 def _site(text: str) -> tuple[str, str, dict[str, Any]] | None:
     """(name, size, labels) of one allocation site; memory of its own where the table tells it from the total."""
-    m = _SITE.match(text) or _TABLE.match(text) or _STATS.match(text)
+    m = _SITE.match(text) or _LIVE.match(text) or _TABLE.match(text) or _STATS.match(text)
     if m is None or m.group("size") is None:
         return None
     g = m.groupdict()

@@ -35,13 +35,15 @@ _FREE_NAMES = {
 }  # fmt: skip
 _COLUMNS = {"RSS": "rss_bytes", "RES": "rss_bytes", "VSZ": "vsz_bytes", "VIRT": "vsz_bytes", "SHR": "shared_bytes"}
 _TAIL = ("COMMAND", "CMD", "ARGS")
+# Without a header (`ps … | grep scheduler`) the command that was pasted with its output names the columns.
+_PS_COMMAND = re.compile(r"\bps\s+(?:\S+\s+)*?-?\w*o[ =]?([a-z%]+(?:,[a-z%:]+)+)")
 
 
 def looks_like_process_table(text: str) -> bool:
     """True when the text holds one of these blocks."""
     lines = text.splitlines()
     return (
-        any(_HEADER.match(x) or _FREE.match(x) for x in lines)
+        any(_HEADER.match(x) or _FREE.match(x) or _PS_COMMAND.search(x) for x in lines)
         or sum(bool(_STATUS.match(x)) for x in lines) >= 2
         or (sum(bool(_MEMINFO.match(x)) for x in lines) >= 3)
     )
@@ -68,6 +70,8 @@ class _Reader:
                 continue
             if _HEADER.match(text):
                 self.columns = text.upper().split()
+            elif m := _PS_COMMAND.search(text):
+                self.columns = [c.partition(":")[0].upper() for c in m.group(1).split(",")]
             elif _FREE.match(text):
                 self.free = text.lower().split()
             elif m := _FREE_ROW.match(text):

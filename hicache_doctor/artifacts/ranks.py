@@ -29,7 +29,8 @@ class Identity:
         self._labels = self._seen_labels()
 
     def resolve(self) -> list[Rank]:
-        """Give every row the best label there is; returns the ranks."""
+        """Give every row the best label there is; returns the ranks. Readers' notes of where a rank ran (``Rank`` rows)
+        are taken out of the rows and into it."""
         for artifact, rows in self._rows.items():
             forced = self._override(artifact)
             if forced is not None:
@@ -171,7 +172,10 @@ class Identity:
 
     def _ranks(self) -> list[Rank]:
         out: dict[str, Rank] = {}
+        homes: dict[str, Rank] = {}
         for artifact, rows in self._rows.items():
+            homes |= {row.id: row for row in rows if isinstance(row, Rank)}
+            rows[:] = [row for row in rows if not isinstance(row, Rank)]
             for row in rows:
                 label = _rank(row)
                 if not label or (label in out and (out[label].pid or not getattr(row, "pid", None))):
@@ -182,6 +186,9 @@ class Identity:
                 out[label] = Rank(
                     label, pid=pid, number=int(number[1]) if number else None, artifact=artifact, **tokens
                 )
+        for label, home in homes.items():
+            if label in out:
+                out[label].host, out[label].pod = home.host, home.pod
         return [out[k] for k in sorted(out, key=_order)]
 
 

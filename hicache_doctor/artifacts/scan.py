@@ -56,7 +56,7 @@ class LiteralScanner(Generic[K]):
     """
 
     def __init__(self, literals: Mapping[K, bytes | Sequence[bytes]]) -> None:
-        from ahocorasick_rs import BytesAhoCorasick, MatchKind
+        from ahocorasick_rs import BytesAhoCorasick, Implementation, MatchKind
 
         keys: dict[bytes, list[K]] = {}
         for key, texts in literals.items():
@@ -69,7 +69,8 @@ class LiteralScanner(Generic[K]):
         self._reach = max(map(len, texts), default=1) - 1
         # The first pass is fast because it may miss a literal inside another; the second, over lines with a hit only,
         # finds every one.
-        self._fast: Any = BytesAhoCorasick(texts, matchkind=MatchKind.LeftmostFirst)
+        # A DFA: with more literals than a SIMD prefilter takes it is twice as fast as the default.
+        self._fast: Any = BytesAhoCorasick(texts, matchkind=MatchKind.LeftmostFirst, implementation=Implementation.DFA)
         self._all: Any = BytesAhoCorasick(texts, matchkind=MatchKind.Standard)
 
     def scan(self, window: Window) -> Lines[K]:

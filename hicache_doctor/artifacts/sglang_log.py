@@ -7,7 +7,7 @@ writer named, a traceback or a py-spy block belongs to the rank that opened it. 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from hicache_doctor.artifacts import pyspy
@@ -17,7 +17,7 @@ from hicache_doctor.artifacts.sglang_prefix import Prefix, parse_prefix
 from hicache_doctor.artifacts.traceback import FRAME, OPENING, Raised, TracebackParser, bare_error
 from hicache_doctor.artifacts.vocabulary import Match, Vocabulary
 from hicache_doctor.artifacts.wrappers import Logical
-from hicache_doctor.evidence.rows import Batch, ExceptionRow, Frame, LogRecord, Row, Setting, Stack
+from hicache_doctor.evidence.rows import Batch, ExceptionRow, Frame, LogRecord, Rank, Row, Setting, Stack
 
 CLIP = 600
 KEEP_ENDS = 40
@@ -66,6 +66,7 @@ class LogReader:
         self.rows: list[Row] = []
         self.counts: dict[str, int] = {}
         self.sglang_lines = 0
+        self.homes: dict[str, Mapping[str, str]] = {}
         self._writers: dict[object, _Writer] = {}
         self._life = _Life()
         self._last: dict[tuple[int, str | None], LogRecord] = {}
@@ -95,6 +96,8 @@ class LogReader:
         ts = self._time(writer, item, prefix)
         if prefix is not None:
             self.sglang_lines += 1
+            if item.hints and rank is not None and rank not in self.homes:
+                self.homes[rank] = item.hints
         if BATCH.search(body) is not None and self._batch(item, body, rank, ts):
             return
         self._record(item, body, rank, ts, prefix is not None)
@@ -119,6 +122,9 @@ class LogReader:
         for kept in self._ends.values():
             self.rows += kept
         self.rows += self._last.values()
+        for rank, hints in self.homes.items():
+            if hints.get("pod") or hints.get("host"):
+                self.rows.append(Rank(rank, hints.get("host"), artifact=self.artifact, pod=hints.get("pod")))
         self._ends, self._last = {}, {}
         return self.rows
 

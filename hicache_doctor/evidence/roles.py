@@ -41,10 +41,12 @@ def derive(store: Store) -> None:
     """Fill ``rank_role`` (one row a rank, its strongest and earliest proof) and the ``role`` of each exception."""
     store.con.execute(CREATE)
     witnesses = store.rows(WITNESSES)
-    served = bool(store.value("SELECT count(*) FROM log WHERE kind IN ('scheduler_exception', 'sigquit')"))
+    named = bool(
+        store.value("SELECT count(*) FROM log WHERE kind IN ('scheduler_exception', 'sigquit') OR rank LIKE '%P%'")
+    )
     best: dict[str | None, dict[str, Any]] = {}
     for w in witnesses:
-        if w["rank"] is None and served and not _of_a_scheduler(w):
+        if w["rank"] is None and ((named and not _of_a_scheduler(w)) or w["proof"] == "signal"):
             continue
         known = best.get(w["rank"])
         if known is None or _key(w) < _key(known):
@@ -71,7 +73,8 @@ def derive(store: Store) -> None:
 
 
 def _of_a_scheduler(w: dict[str, Any]) -> bool:
-    """An exception without a rank counts when the deployment's ranks have no names (tp = pp = 1)."""
+    """Where ranks have names, an exception without one (a client's, the HTTP server's) counts only when its frames
+    are a scheduler's."""
     return w["place"] not in {None, "elsewhere"} or w["proof"] != "own"
 
 

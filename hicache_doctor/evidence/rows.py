@@ -45,7 +45,7 @@ class Rank:
     ep: int | None = None
     number: int | None = None
     artifact: str | None = None
-    expected: bool = False
+    pod: str | None = None
 
 
 @dataclass(slots=True)
@@ -213,6 +213,9 @@ class Sample:
     value: float
     labels: dict[str, Any] = field(default_factory=dict)
 
+
+# A sample of this name: how many prefill batches of the rank came before the first one that the store holds.
+ORDINAL_BASE = "prefill_ordinal_base"
 
 Row = Artifact | Rank | Setting | LogRecord | Batch | ExceptionRow | Stack | Frame | Collective | Event | Sample
 

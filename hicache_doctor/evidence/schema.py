@@ -44,17 +44,51 @@ def create_statements() -> list[str]:
 
 def to_arrow(rows: Sequence[Row]) -> pa.Table:
     """Rows of one type as an Arrow table (dicts become JSON text)."""
+    kinds = column_types(type(rows[0]))
+    return arrow_table({name: (t, [getattr(r, name) for r in rows]) for name, t in kinds.items()})
+
+
+def dicts_to_arrow(rows: Sequence[dict[str, Any]]) -> pa.Table:
+    """Derived rows as an Arrow table; a column's type is that of its first value, text when it has none."""
+    table: dict[str, tuple[type, list[Any]]] = {}
+    for name in rows[0]:
+        values = [r.get(name) for r in rows]
+        table[name] = (next((type(v) for v in values if v is not None), str), values)
+    return arrow_table(table)
+
+
+def arrow_table(columns: dict[str, tuple[type, list[Any]]]) -> pa.Table:
+    """Columns of Python values as an Arrow table.
+
+    Built from buffers: ``pyarrow.array`` of a list imports pandas, half a second that ``analyze`` has no use for.
+    """
     import pyarrow as pa
 
-    arrow = {str: pa.string(), int: pa.int64(), float: pa.float64(), bool: pa.bool_(), dict: pa.string()}
-    row_type = type(rows[0])
-    arrays, names = [], []
-    for name, t in column_types(row_type).items():
-        values = [getattr(r, name) for r in rows]
-        if t is dict:
-            values = [json.dumps(v, ensure_ascii=True, default=str) for v in values]
-        elif t is float:
-            values = [None if v is None else float(v) for v in values]
-        arrays.append(pa.array(values, type=arrow[t]))
-        names.append(name)
-    return pa.table(arrays, names=names)
+    return pa.table([_array(t, values) for t, values in columns.values()], names=list(columns))
+
+
+def _array(kind: type, values: list[Any]) -> pa.Array:
+    import numpy as np
+    import pyarrow as pa
+
+    there = np.array([v is not None for v in values], dtype=bool)
+    validity = None if there.all() else pa.py_buffer(np.packbits(there, bitorder="little"))
+    n = len(values)
+    if kind in (int, float):
+        dtype, arrow = (np.int64, pa.int64()) if kind is int else (np.float64, pa.float64())
+        numbers = np.array([0 if v is None else v for v in values], dtype=dtype)
+        return pa.Array.from_buffers(arrow, n, [validity, pa.py_buffer(numbers)])
+    if kind is bool:
+        bits = np.packbits(np.array([bool(v) for v in values], dtype=bool), bitorder="little")
+        return pa.Array.from_buffers(pa.bool_(), n, [validity, pa.py_buffer(bits)])
+    texts = [b"" if v is None else _text(v) for v in values]
+    ends = np.zeros(n + 1, dtype=np.int64)
+    np.cumsum([len(t) for t in texts], out=ends[1:])
+    return pa.Array.from_buffers(pa.large_string(), n, [validity, pa.py_buffer(ends), pa.py_buffer(b"".join(texts))])
+
+
+def _text(value: Any) -> bytes:
+    if isinstance(value, dict):
+        value = json.dumps(value, ensure_ascii=True, default=str)
+    # Lone surrogates come from undecodable bytes; the store holds valid UTF-8 only.
+    return str(value).encode("utf-8", "replace")

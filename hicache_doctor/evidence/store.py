@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from hicache_doctor.errors import InputError, UsageError
 from hicache_doctor.evidence.rows import Row
-from hicache_doctor.evidence.schema import create_statements, to_arrow
+from hicache_doctor.evidence.schema import create_statements, dicts_to_arrow, to_arrow
 
 if TYPE_CHECKING:
     import duckdb
@@ -158,10 +158,8 @@ class Store:
 
     def fill(self, table: str, rows: Sequence[dict[str, Any]]) -> None:
         """Insert derived rows (dicts keyed by column) into ``table``."""
-        import pyarrow as pa
-
         if rows:
-            self._insert(table, pa.Table.from_pylist(list(rows)))
+            self._insert(table, dicts_to_arrow(rows))
 
     def flush(self) -> None:
         """Insert what is buffered."""

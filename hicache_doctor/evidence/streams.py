@@ -7,9 +7,15 @@ same requests with the same cached prefix (SGLang issue #22607). Streams are ali
 from __future__ import annotations
 
 from collections import defaultdict
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from hicache_doctor.evidence.rows import ORDINAL_BASE
+
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
     from hicache_doctor.evidence.store import Store
 
 MIN_COMMON = 4
@@ -86,155 +92,199 @@ def _replica(rank: str) -> str:
 # -- prefill batches ----------------------------------------------------------------------------------------------
 
 
+@dataclass(slots=True)
+class _Stream:
+    """The prefill batches of one rank in order, as arrays (a big log has millions): requests, new and cached tokens;
+    the pool's use; the row in the store. ``base`` batches came before the first one."""
+
+    rank: str
+    values: NDArray[np.int64]
+    usage: NDArray[np.float64]
+    rowid: NDArray[np.int64]
+    base: int = 0
+
+
 def _batches(store: Store, page_size: int | None) -> None:
-    streams: dict[str, list[dict[str, Any]]] = defaultdict(list)
-    sql = """SELECT rank, new_seq, new_token, cached_token, usage, artifact, line, ts FROM batch
-             WHERE kind = 'prefill' AND rank IS NOT NULL AND new_token IS NOT NULL
-             ORDER BY rank, ts NULLS FIRST, artifact, line"""
-    for row in store.rows(sql):
-        streams[row["rank"]].append(row)
+    counts = store.rows(
+        "SELECT rank, count(*) AS n FROM batch WHERE kind = 'prefill' AND rank IS NOT NULL AND new_token IS NOT NULL "
+        "GROUP BY rank ORDER BY n DESC, rank"
+    )
+    leaders: dict[tuple[str, int], str] = {}
+    for row in counts:
+        stage = stage_of(row["rank"])
+        if stage is not None:
+            leaders.setdefault((_replica(row["rank"]), stage), row["rank"])
     started = {
         r["rank"] for r in store.rows("SELECT DISTINCT rank FROM log WHERE kind IN ('init_distributed', 'pool_sizes')")
     }
-    leaders: dict[tuple[str, int], str] = {}
-    for rank in sorted(streams, key=lambda r: (-len(streams[r]), r)):
-        stage = stage_of(rank)
-        if stage is not None:
-            leaders.setdefault((_replica(rank), stage), rank)
     pairs, found = [], []
+    loaded: dict[str, _Stream] = {}
     for (replica, stage), rank in sorted(leaders.items()):
         if stage == 0 or (replica, 0) not in leaders:
             continue
         first = leaders[(replica, 0)]
-        drift = _usage_drift(first, streams[first], rank, streams[rank])
-        if drift is not None:
-            found.append(drift)
-        both = first in started and rank in started
-        pair, divergence = _align(first, streams[first], rank, streams[rank], both, page_size)
+        if first not in loaded:
+            loaded = {first: _load(store, first)}
+        a, b = loaded[first], _load(store, rank)
+        pair, at = _align(a, b, from_start=first in started and rank in started)
         pairs.append(pair)
-        if divergence is not None:
-            found.append(divergence)
+        drift = _usage_drift(a, b)
+        if drift is not None:
+            found.append(_drift_row(store, a, b, drift))
+        if at is not None:
+            found.append(_difference_row(store, a, b, at, pair["common"], page_size))
     store.fill("stream_pair", pairs)
     store.fill("divergence", found)
 
 
-def _value(row: dict[str, Any]) -> tuple[int | None, int | None, int | None]:
-    return row["new_seq"], row["new_token"], row["cached_token"]
+def _load(store: Store, rank: str) -> _Stream:
+    import numpy as np
+
+    columns = store.con.execute(
+        "SELECT rowid, coalesce(new_seq, -1) AS s, new_token AS t, coalesce(cached_token, -1) AS c, "
+        "coalesce(usage, -1) AS u FROM batch WHERE kind = 'prefill' AND rank = ? AND new_token IS NOT NULL "
+        "ORDER BY ts NULLS FIRST, artifact, line",
+        [rank],
+    ).fetchnumpy()
+    base = store.value("SELECT sum(value) FROM sample WHERE name = ? AND rank = ?", [ORDINAL_BASE, rank])
+    values = np.stack([np.asarray(columns[k], dtype=np.int64) for k in ("s", "t", "c")], axis=1)
+    usage = np.asarray(columns["u"], dtype=np.float64)
+    return _Stream(rank, values, usage, np.asarray(columns["rowid"], dtype=np.int64), int(base or 0))
 
 
-def _align(
-    name_a: str, a: list[dict[str, Any]], name_b: str, b: list[dict[str, Any]], from_start: bool, page: int | None
-) -> tuple[dict[str, Any], dict[str, Any] | None]:
-    """Align two streams by ordinal and find where they part.
+def _align(a: _Stream, b: _Stream, *, from_start: bool) -> tuple[dict[str, Any], tuple[int, int] | None]:
+    """Align two streams by ordinal and find where they part: the positions in each, or None.
 
-    A stream that was cut at its head is shifted to the best fit; a difference after which the two agree again with
-    another shift is a lost line, not a divergence.
+    A stream that was cut at its head is shifted to the best fit, or by the batches that came before its first row. A
+    difference after which the two agree again with another shift is a lost line, not a divergence.
     """
-    va, vb = [_value(r) for r in a], [_value(r) for r in b]
-    shift = 0 if from_start else _best_shift(va, vb)
+    shift = b.base - a.base if from_start else _best_shift(a.values, b.values)
     start_a, start_b = max(0, shift), max(0, -shift)
-    n = min(len(va) - start_a, len(vb) - start_b)
-    common = 0
-    while common < n and va[start_a + common] == vb[start_b + common]:
-        common += 1
+    n = max(0, min(len(a.values) - start_a, len(b.values) - start_b))
+    common = _run(a.values[start_a : start_a + n], b.values[start_b : start_b + n])
     pair = {
         "stream": "prefill batch",
-        "rank_a": name_a,
-        "rank_b": name_b,
+        "rank_a": a.rank,
+        "rank_b": b.rank,
         "common": common,
         "shift": shift,
         "diverged": False,
     }
-    if common >= n or (common < MIN_COMMON and not from_start):
-        return pair, None
     i, j = start_a + common, start_b + common
-    if _resyncs(va, vb, i, j):
+    if common >= n or (common < MIN_COMMON and not from_start) or _resyncs(a.values, b.values, i, j):
         return pair, None
     pair["diverged"] = True
-    ra, rb = a[i], b[j]
-    delta = abs((ra["cached_token"] or 0) - (rb["cached_token"] or 0))
-    return pair, {
-        "stream": "prefill batch",
-        "ordinal": common,
-        "rank_a": name_a,
-        "rank_b": name_b,
-        "value_a": _say(ra),
-        "value_b": _say(rb),
-        "artifact_a": ra["artifact"],
-        "line_a": ra["line"],
-        "artifact_b": rb["artifact"],
-        "line_b": rb["line"],
-        "quote_a": _say(ra),
-        "quote_b": _say(rb),
-        "common": common,
-        "delta": delta,
-        "page_multiple": None if not page or page < 2 or not delta else delta % page == 0,
-        "key": None,
-        "sure": common >= MIN_COMMON,
-    }
+    return pair, (i, j)
 
 
-def _usage_drift(
-    name_a: str, a: list[dict[str, Any]], name_b: str, b: list[dict[str, Any]]
-) -> dict[str, Any] | None:
-    """The first of several batches in a row that are equal on both stages but leave the pools differently full: what
-    one stage still locks and the other has let go (#27285)."""
-    run = 0
-    for ordinal, (ra, rb) in enumerate(zip(a, b, strict=False)):
-        if _value(ra) != _value(rb) or ra["usage"] is None or rb["usage"] is None:
-            return None
-        run = run + 1 if abs(ra["usage"] - rb["usage"]) >= DRIFT else 0
-        if run == DRIFT_RUN:
-            start = ordinal - DRIFT_RUN + 1
-            ra, rb = a[start], b[start]
-            usage = [f"token usage {r['usage']:.2f}" for r in (ra, rb)]
-            said = [f"{_say(r)}, {u}" for r, u in zip((ra, rb), usage, strict=True)]
-            return {
-                "stream": "token usage after the prefill batch",
-                "ordinal": start,
-                "rank_a": name_a,
-                "rank_b": name_b,
-                "value_a": usage[0],
-                "value_b": usage[1],
-                "artifact_a": ra["artifact"],
-                "line_a": ra["line"],
-                "artifact_b": rb["artifact"],
-                "line_b": rb["line"],
-                "quote_a": said[0],
-                "quote_b": said[1],
-                "common": start,
-                "delta": None,
-                "page_multiple": None,
-                "key": None,
-                "sure": True,
-            }
-    return None
+def _run(a: NDArray[np.int64], b: NDArray[np.int64]) -> int:
+    """How many batches agree from the start of two stretches of the same length."""
+    equal = (a == b).all(axis=1)
+    return int(len(equal) if equal.all() else equal.argmin())
 
 
-def _say(row: dict[str, Any]) -> str:
-    return f"#new-seq {row['new_seq']}, #new-token {row['new_token']}, #cached-token {row['cached_token']}"
-
-
-def _best_shift(va: list[Any], vb: list[Any]) -> int:
+def _best_shift(a: NDArray[np.int64], b: NDArray[np.int64]) -> int:
     """The shift of b against a with the longest agreeing run from the start of the overlap; 0 if none agrees."""
     best, best_run = 0, 0
     for shift in sorted(range(-MAX_SHIFT, MAX_SHIFT + 1), key=abs):
-        sa, sb = max(0, shift), max(0, -shift)
-        run = 0
-        while sa + run < len(va) and sb + run < len(vb) and va[sa + run] == vb[sb + run]:
-            run += 1
+        x, y = a[max(0, shift) :], b[max(0, -shift) :]
+        n = min(len(x), len(y))
+        run = _run(x[:n], y[:n])
         if run > best_run:
             best, best_run = shift, run
     return best
 
 
-def _resyncs(va: list[Any], vb: list[Any], i: int, j: int) -> bool:
+def _resyncs(a: NDArray[np.int64], b: NDArray[np.int64], i: int, j: int) -> bool:
     """Whether the streams agree again right after a few lines missing on one side."""
     for s in range(1, 4):
         for x, y in ((i + s, j), (i, j + s)):
-            if len(va) - x >= RESYNC and len(vb) - y >= RESYNC and va[x : x + RESYNC] == vb[y : y + RESYNC]:
+            if len(a) - x >= RESYNC and len(b) - y >= RESYNC and bool((a[x : x + RESYNC] == b[y : y + RESYNC]).all()):
                 return True
     return False
+
+
+def _usage_drift(a: _Stream, b: _Stream) -> int | None:
+    """The first of several batches in a row that are equal on both stages but leave the pools differently full: what
+    one stage still locks and the other has let go (#27285). None when there is none."""
+    import numpy as np
+
+    if a.base != b.base:
+        return None
+    n = min(len(a.values), len(b.values))
+    n = _run(a.values[:n], b.values[:n])
+    ua, ub = a.usage[:n], b.usage[:n]
+    apart = (np.abs(ua - ub) >= DRIFT - 1e-9) & (ua >= 0) & (ub >= 0)
+    if n < DRIFT_RUN:
+        return None
+    runs = np.lib.stride_tricks.sliding_window_view(apart, DRIFT_RUN).all(axis=1)
+    return int(runs.argmax()) if runs.any() else None
+
+
+def _row(store: Store, stream: _Stream, position: int) -> dict[str, Any]:
+    rows = store.rows(
+        "SELECT artifact, line, new_seq, new_token, cached_token, usage FROM batch WHERE rowid = ?",
+        [int(stream.rowid[position])],
+    )
+    return rows[0]
+
+
+def _difference_row(
+    store: Store, a: _Stream, b: _Stream, at: tuple[int, int], common: int, page: int | None
+) -> dict[str, Any]:
+    ra, rb = _row(store, a, at[0]), _row(store, b, at[1])
+    delta = abs((ra["cached_token"] or 0) - (rb["cached_token"] or 0))
+    return _divergence(
+        "prefill batch",
+        a.base + at[0],
+        (a.rank, ra, _say(ra), _say(ra)),
+        (b.rank, rb, _say(rb), _say(rb)),
+        common=common,
+        delta=delta,
+        page_multiple=None if not page or page < 2 or not delta else delta % page == 0,
+        sure=common >= MIN_COMMON,
+    )
+
+
+def _drift_row(store: Store, a: _Stream, b: _Stream, at: int) -> dict[str, Any]:
+    ra, rb = _row(store, a, at), _row(store, b, at)
+    usage = [f"token usage {r['usage']:.2f}" for r in (ra, rb)]
+    return _divergence(
+        "token usage after the prefill batch",
+        a.base + at,
+        (a.rank, ra, usage[0], f"{_say(ra)}, {usage[0]}"),
+        (b.rank, rb, usage[1], f"{_say(rb)}, {usage[1]}"),
+        common=at,
+    )
+
+
+def _divergence(
+    stream: str,
+    ordinal: int,
+    a: tuple[str, dict[str, Any], str, str],
+    b: tuple[str, dict[str, Any], str, str],
+    *,
+    common: int,
+    delta: int | None = None,
+    page_multiple: bool | None = None,
+    key: str | None = None,
+    sure: bool = True,
+) -> dict[str, Any]:
+    """A row of the table; ``a`` and ``b`` are (rank, where it was read, value, quote)."""
+    row: dict[str, Any] = {"stream": stream, "ordinal": ordinal}
+    for side, (rank, read, value, quote) in (("a", a), ("b", b)):
+        row |= {
+            f"rank_{side}": rank,
+            f"value_{side}": value,
+            f"artifact_{side}": read["artifact"],
+            f"line_{side}": read["line"],
+            f"quote_{side}": quote,
+        }
+    return row | {"common": common, "delta": delta, "page_multiple": page_multiple, "key": key, "sure": sure}
+
+
+def _say(row: dict[str, Any]) -> str:
+    return f"#new-seq {row['new_seq']}, #new-token {row['new_token']}, #cached-token {row['cached_token']}"
 
 
 # -- prefetches ---------------------------------------------------------------------------------------------------
@@ -257,31 +307,23 @@ def _prefetches(store: Store, page_size: int | None) -> None:
                 stages.setdefault(stage, row)
         if len(stages) < 2:
             continue
-        (_, first), *rest = sorted(stages.items())
+        (_, first_row), *rest = sorted(stages.items())
         for _, other in rest:
-            if (first["outcome"], first["loaded"]) == (other["outcome"], other["loaded"]):
+            if (first_row["outcome"], first_row["loaded"]) == (other["outcome"], other["loaded"]):
                 continue
-            delta = abs((first["loaded"] or 0) - (other["loaded"] or 0))
+            delta = abs((first_row["loaded"] or 0) - (other["loaded"] or 0))
+            sides = [(r["rank"], r, f"{r['outcome']}, loaded {r['loaded']}", r["text"]) for r in (first_row, other)]
             found.append(
-                {
-                    "stream": "settled prefetch",
-                    "ordinal": ordinal,
-                    "rank_a": first["rank"],
-                    "rank_b": other["rank"],
-                    "value_a": f"{first['outcome']}, loaded {first['loaded']}",
-                    "value_b": f"{other['outcome']}, loaded {other['loaded']}",
-                    "artifact_a": first["artifact"],
-                    "line_a": first["line"],
-                    "artifact_b": other["artifact"],
-                    "line_b": other["line"],
-                    "quote_a": first["text"],
-                    "quote_b": other["text"],
-                    "common": ordinal,
-                    "delta": delta,
-                    "page_multiple": None if not page_size or not delta else delta % page_size == 0,
-                    "key": rid,
-                    "sure": True,
-                }
+                _divergence(
+                    "settled prefetch",
+                    ordinal,
+                    sides[0],
+                    sides[1],
+                    common=ordinal,
+                    delta=delta,
+                    page_multiple=None if not page_size or not delta else delta % page_size == 0,
+                    key=rid,
+                )
             )
     store.fill("divergence", found)
 

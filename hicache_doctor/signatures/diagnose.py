@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from hicache_doctor import __version__
 from hicache_doctor.evidence import places, roles, shapes, streams
 from hicache_doctor.knowledge.records import knowledge_as_of
+from hicache_doctor.signatures import missing
 from hicache_doctor.signatures.candidates import Candidates
 from hicache_doctor.signatures.facts import Facts, gather, shown_settings
 from hicache_doctor.signatures.fixes import fixes_of, root_cause
@@ -54,7 +55,6 @@ last AS (
   FROM lines l JOIN ends e ON e.artifact = l.artifact AND e.rank IS NOT DISTINCT FROM l.rank AND l.line < e.line)
 SELECT * FROM last WHERE n <= ? ORDER BY rank, line
 """
-NAMED_MISSING = 8
 
 
 def diagnose(store: Store, base: RuleBase) -> Verdict:
@@ -81,6 +81,11 @@ def derive(store: Store, base: RuleBase) -> Facts:
     store.con.execute("CREATE OR REPLACE TABLE missing_rank (rank VARCHAR)")
     store.fill("missing_rank", [{"rank": r} for r in facts.missing])
     return facts
+
+
+def rule_hangs(rule: Rule, evaluator: Evaluator) -> bool:
+    """Whether the stacks of all ranks would say more: a hang, named or not."""
+    return rule.form == "C" or (rule.kind != "signature" and evaluator.answer("hang_seen").value == "yes")
 
 
 class _Dress:
@@ -224,28 +229,15 @@ class _Dress:
         ]
         if self._rule.kind in {"healthy", "out_of_scope"}:
             return out
-        out += self._missing_ranks()
+        out += missing.ranks(self._store, self._facts, self._phrases)
+        out += missing.silent(self._evaluator, self._phrases)
+        if rule_hangs(self._rule, self._evaluator):
+            out += missing.stacks(self._store, self._facts, self._phrases)
         if self._facts.version is None and self._rule.kind == "signature":
             out.append(
                 NextEvidence(why=self._phrases["version_unknown"], command=self._phrases["version_unknown_command"])
             )
         return out if confidence != "certain" else [n for n in out if n.command]
-
-    def _missing_ranks(self) -> list[NextEvidence]:
-        missing = self._facts.missing
-        if len(missing) > NAMED_MISSING:
-            shown = ", ".join(missing[:NAMED_MISSING]) + ", …"
-            values = {"n": len(missing), "total": self._facts.expected, "ranks": shown}
-            why = fill(self._phrases["missing_many"], values)
-            return [NextEvidence(why=why, command=self._missing_command(missing[0]))]
-        return [
-            NextEvidence(why=fill(self._phrases["missing_rank"], {"rank": r}), command=self._missing_command(r))
-            for r in missing
-        ]
-
-    def _missing_command(self, rank: str) -> str:
-        values = {"rank": rank, "file": rank.replace(" ", "-").lower(), "host": "<host>"}
-        return fill(self._phrases["missing_rank_command"], values)
 
     def _last_minute(self) -> list[LastMinute]:
         """The last lines of every rank before its own failure: the clocks of hosts are not compared."""

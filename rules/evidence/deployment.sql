@@ -5,7 +5,7 @@
 SELECT * FROM (
   SELECT artifact, line, line_end, rank, ts, text AS quote FROM log
     WHERE kind NOT LIKE 'engine_%' AND kind NOT LIKE 'kernel_%' AND kind NOT LIKE 'frtrace_%' AND kind NOT LIKE 'ras_%'
-      AND kind NOT LIKE 'nccl_%' AND kind NOT LIKE 'cuda_%' AND kind NOT IN
+      AND kind NOT LIKE 'nccl_%' AND kind <> 'hccl_timeout' AND kind NOT LIKE 'cuda_%' AND kind NOT IN
       ('last_line', 'pg_status', 'peer_closed', 'gloo_timeout', 'gloo_size_mismatch', 'device_assert', 'killed', 'host_alloc_failed',
        'fatal_python', 'elastic_failed', 'nvidia_smi', 'handshake_refused', 'collective_mismatch')
   UNION ALL SELECT artifact, line, line_end, rank, ts, text FROM log WHERE kind = 'engine_sglang'
@@ -203,3 +203,9 @@ SELECT u.artifact, u.line, u.line, u.rank, u.ts, u.name || ' ' || CAST(u.value A
 FROM sample u JOIN sample t ON t.rank IS NOT DISTINCT FROM u.rank AND t.artifact = u.artifact AND t.name = 'hicache_host_total_tokens'
 WHERE u.name = 'hicache_host_used_tokens' AND t.value > 0 AND u.value / t.value >= 0.95
 LIMIT 2
+
+-- evidence: hicache_possible
+-- says: nothing says that HiCache is off
+SELECT NULL AS artifact WHERE NOT EXISTS (SELECT 1 FROM cfg WHERE key = 'enable_hierarchical_cache' AND lower(value) = 'false')
+  AND (NOT EXISTS (SELECT 1 FROM log WHERE kind = 'tree_cache' AND fields->>'hicache' = 'False')
+       OR EXISTS (SELECT 1 FROM cfg WHERE key = 'enable_hierarchical_cache' AND lower(value) = 'true'))

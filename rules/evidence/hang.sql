@@ -2,12 +2,16 @@
 
 -- evidence: hang_seen
 -- says: no rank raised an error, but progress stopped
-SELECT artifact, line, line_end, rank, ts, text AS quote FROM log WHERE kind IN ('watchdog_timeout', 'nccl_timeout', 'gloo_timeout')
+SELECT artifact, line, line_end, rank, ts, text AS quote FROM log WHERE kind IN ('watchdog_timeout', 'nccl_timeout', 'gloo_timeout', 'hccl_timeout')
 UNION ALL
 SELECT artifact, line, line_end, rank, ts, text FROM log WHERE kind = 'nccl_pg_status' AND text LIKE '%watchdog at work%'
 UNION ALL
 SELECT artifact, line, line_end, NULL, ts, text FROM log WHERE kind IN ('frtrace_missing_ranks', 'ras_mismatch')
 LIMIT 3
+
+-- evidence: stacks_seen
+-- says: stacks were taken of {n} main threads
+SELECT artifact, at_line AS line, line_end, rank, ts, quote FROM place WHERE source <> 'traceback' ORDER BY rank LIMIT 8
 
 -- evidence: stacks_waiting
 -- says: {rank} is parked in {quote}
@@ -16,7 +20,7 @@ SELECT artifact, at_line AS line, line_end, rank, ts, quote FROM place WHERE sou
 -- evidence: write_vote_alone
 -- says: {rank} waits in the vote of {function}, its peers never entered it
 SELECT p.artifact, p.at_line AS line, p.line_end, p.rank, p.ts, p.quote, p.function, p.tree FROM place p
-WHERE p.source <> 'traceback' AND p.place IN ('write_vote', 'load_vote') AND EXISTS (
+WHERE p.source <> 'traceback' AND p.place IN ('write_vote', 'load_vote', 'hicache_vote') AND EXISTS (
   SELECT 1 FROM place q WHERE q.source <> 'traceback' AND q.place = 'recv_requests' AND q.rank IS DISTINCT FROM p.rank
     AND regexp_extract(coalesce(q.rank, ''), 'PP\d+') = regexp_extract(coalesce(p.rank, ''), 'PP\d+')
     AND regexp_extract(coalesce(q.rank, ''), '\bDP\d+') = regexp_extract(coalesce(p.rank, ''), '\bDP\d+'))
@@ -26,14 +30,14 @@ ORDER BY p.dump DESC, p.rank LIMIT 4
 -- says: {rank} skipped it and waits for the next requests
 SELECT q.artifact, q.at_line AS line, q.line_end, q.rank, q.ts, q.quote FROM place q
 WHERE q.source <> 'traceback' AND q.place = 'recv_requests' AND EXISTS (
-  SELECT 1 FROM place p WHERE p.source <> 'traceback' AND p.place IN ('write_vote', 'load_vote', 'prefetch_vote') AND q.rank IS DISTINCT FROM p.rank
+  SELECT 1 FROM place p WHERE p.source <> 'traceback' AND p.place IN ('write_vote', 'load_vote', 'hicache_vote', 'prefetch_vote') AND q.rank IS DISTINCT FROM p.rank
     AND regexp_extract(coalesce(q.rank, ''), 'PP\d+') = regexp_extract(coalesce(p.rank, ''), 'PP\d+'))
 ORDER BY q.dump DESC, q.rank LIMIT 8
 
 -- evidence: vote_seen_alone
 -- says: {rank} stands in the vote of {function}, but no other rank of its group is shown
 SELECT artifact, at_line AS line, line_end, rank, ts, quote, function FROM place p
-WHERE source <> 'traceback' AND place IN ('write_vote', 'load_vote', 'prefetch_vote') LIMIT 4
+WHERE source <> 'traceback' AND place IN ('write_vote', 'load_vote', 'hicache_vote', 'prefetch_vote') LIMIT 4
 
 -- evidence: prefetch_vote_alone
 -- says: {rank} votes about ending a prefetch, its peers never entered the vote
@@ -77,7 +81,7 @@ SELECT artifact, at_line AS line, line_end, rank, ts, quote FROM place WHERE fra
 -- evidence: hicache_vote_against_pp_recv
 -- says: the first stage is inside a HiCache collective while a later stage waits for its tensors
 SELECT p.artifact, p.at_line AS line, p.line_end, p.rank, p.ts, p.quote FROM place p
-WHERE p.source <> 'traceback' AND p.place IN ('write_vote', 'load_vote') AND regexp_extract(p.rank, 'PP(\d+)', 1) = '0'
+WHERE p.source <> 'traceback' AND p.place IN ('write_vote', 'load_vote', 'hicache_vote') AND regexp_extract(p.rank, 'PP(\d+)', 1) = '0'
   AND EXISTS (SELECT 1 FROM place q WHERE q.source <> 'traceback' AND q.place LIKE 'pp_recv%' AND regexp_extract(q.rank, 'PP(\d+)', 1) <> '0')
   AND NOT EXISTS (SELECT 1 FROM place q WHERE q.source <> 'traceback' AND q.place = 'recv_requests')
 LIMIT 2
@@ -164,3 +168,18 @@ SELECT artifact, at_line AS line, line_end, rank, ts, quote FROM place WHERE sou
 SELECT NULL AS artifact, count(DISTINCT rank) AS n FROM place WHERE source <> 'traceback'
 HAVING count(DISTINCT rank) > 1 AND NOT EXISTS (SELECT 1 FROM missing_rank)
    AND count(DISTINCT rank) >= (SELECT count(*) FROM rank)
+
+-- evidence: stack_places
+-- says: {rank} stands in {quote}
+SELECT artifact, line, line_end, rank, ts, quote FROM place WHERE source <> 'traceback' ORDER BY dump DESC, rank LIMIT 4
+
+-- evidence: sink_rank
+-- says: {rank} is the only one that waits for nobody: it stands in {quote}
+SELECT artifact, at_line AS line, line_end, rank, ts, quote FROM place WHERE source <> 'traceback' AND waits_for = 'none' AND rank IS NOT NULL
+  AND (SELECT count(DISTINCT rank) FROM place WHERE source <> 'traceback' AND waits_for = 'none') = 1
+  AND (SELECT count(DISTINCT rank) FROM place WHERE source <> 'traceback' AND waits_for <> 'none') >= 1
+ORDER BY dump DESC LIMIT 2
+
+-- evidence: hccl_timeout
+-- says: the collective library of the NPU timed out
+SELECT artifact, line, line_end, rank, ts, text AS quote FROM log WHERE kind = 'hccl_timeout' LIMIT 3

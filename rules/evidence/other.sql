@@ -97,10 +97,19 @@ SELECT artifact, line, line_end, rank, ts, text AS quote FROM log WHERE kind = '
 SELECT artifact, line, line_end, rank, ts, text AS quote FROM log WHERE kind = 'storage_write_failed' LIMIT 2
 
 -- evidence: prefetch_never_returns
--- says: `occupied` of the prefetch buffer never returns to 0
+-- says: `occupied` of the prefetch buffer of {rank} no longer returns to 0
 -- known: SELECT count(*) >= 10 FROM prefetch
-SELECT any_value(artifact) AS artifact, max(line) AS line, rank, arg_max(text, line) AS quote FROM prefetch GROUP BY rank
-HAVING count(*) >= 10 AND min(occupied) FILTER (WHERE occupied IS NOT NULL) > 0
+SELECT any_value(artifact) AS artifact, max(line) AS line, rank, arg_max(text, line) AS quote
+FROM (SELECT *, row_number() OVER (PARTITION BY rank ORDER BY line DESC) AS back FROM prefetch)
+WHERE back <= 10 GROUP BY rank HAVING count(*) = 10 AND min(occupied) > 0
+
+-- evidence: load_back_failed
+-- says: {rank} could not load {tokens} tokens back from the host
+SELECT artifact, line, line_end, rank, ts, text AS quote, fields->>'tokens' AS tokens FROM log WHERE kind = 'load_back_failed' ORDER BY line DESC LIMIT 2
+
+-- evidence: port_in_use
+-- says: a port was in use
+SELECT artifact, line, line_end, rank, ts, text AS quote FROM log WHERE kind = 'port_in_use' LIMIT 2
 
 -- evidence: prefetch_all_zero
 -- says: nothing is ever loaded from L3 ({n} settled prefetches, all 0)
@@ -168,3 +177,24 @@ HAVING count(*) >= 16
 -- says: the stages agree on {n} prefill batches, to the end of the shorter log
 -- known: SELECT count(*) > 0 FROM stream_pair
 SELECT NULL AS artifact, sum(common) AS n FROM stream_pair HAVING count(*) > 0 AND NOT bool_or(diverged) AND sum(common) >= 8
+
+-- evidence: served_requests
+-- says: requests were served
+SELECT artifact, line, line AS line_end, rank, ts, kind || ' batch' AS quote FROM batch WHERE coalesce(new_token, 100) > 16 LIMIT 1
+
+-- evidence: leaking_rank
+-- says: {rank} grows
+SELECT artifact, line, rank FROM (
+  SELECT s.artifact, s.line, s.rank, 0 AS n FROM rss_slope s WHERE regexp_extract(s.rank, 'PP(\d+)', 1) = '0' AND s.per_hour > 5e8
+  UNION ALL
+  SELECT artifact, line, rank, 1 FROM sample WHERE name = 'memray_live_bytes' AND labels->>'function' = '_pp_sync' AND rank IS NOT NULL)
+ORDER BY n, rank LIMIT 4
+
+-- evidence: log_ends_early
+-- says: the log of {rank} simply ends while the others go on
+SELECT b.artifact, b.line, b.line AS line_end, b.rank, b.ts, 'last batch line' AS quote FROM (
+  SELECT rank, arg_max(artifact, ts) AS artifact, arg_max(line, ts) AS line, max(ts) AS ts, count(*) AS n FROM batch WHERE rank IS NOT NULL AND ts IS NOT NULL GROUP BY rank) b
+WHERE b.n >= 4 AND b.ts < (SELECT max(ts) FROM batch) - 120
+  AND NOT EXISTS (SELECT 1 FROM exception e WHERE e.rank = b.rank)
+  AND NOT EXISTS (SELECT 1 FROM log l WHERE l.rank = b.rank AND (l.ts > b.ts + 60 OR l.kind IN ('watchdog_timeout', 'nccl_timeout', 'fatal_python')))
+  AND NOT EXISTS (SELECT 1 FROM place p WHERE p.rank = b.rank AND p.source <> 'traceback')

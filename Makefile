@@ -1,0 +1,43 @@
+# Two commands do all the set-up on a fresh machine with Python >= 3.10: `make demo` and `make test`.
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+SAMPLE := samples/crash_dumps/ack_skew-0.5.12.post1/input
+JOBS ?= 2
+
+.PHONY: demo test long lint clean
+
+demo: $(VENV)/.core
+	$(BIN)/hicache-doctor analyze $(SAMPLE)
+
+test: $(VENV)/.dev lint
+	$(BIN)/python -m pytest -n $(JOBS) -m "not long"
+
+long: $(VENV)/.dev
+	$(BIN)/python -m pytest -n $(JOBS) -m long
+	$(BIN)/python benchmarks/startup.py
+	$(BIN)/python benchmarks/logscan.py --full
+
+lint: $(VENV)/.dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/hicache-doctor rules check
+	$(BIN)/hicache-doctor rules test
+
+$(BIN)/python:
+	$(PYTHON) -m venv $(VENV)
+
+# The core: no torch, enough for analyze, query, kb and rules.
+$(VENV)/.core: pyproject.toml | $(BIN)/python
+	$(PIP) -e .
+	touch $@
+
+$(VENV)/.dev: pyproject.toml | $(BIN)/python
+	$(PIP) -e '.[dev]'
+	touch $(VENV)/.core $@
+
+clean:
+	rm -rf $(VENV) dist build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
