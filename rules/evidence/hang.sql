@@ -9,6 +9,10 @@ UNION ALL
 SELECT artifact, line, line_end, NULL, ts, text FROM log WHERE kind IN ('frtrace_missing_ranks', 'ras_mismatch')
 LIMIT 3
 
+-- evidence: stacks_seen
+-- says: stacks were taken of {n} main threads
+SELECT artifact, at_line AS line, line_end, rank, ts, quote FROM place WHERE source <> 'traceback' ORDER BY rank LIMIT 8
+
 -- evidence: stacks_waiting
 -- says: {rank} is parked in {quote}
 SELECT artifact, at_line AS line, line_end, rank, ts, quote FROM place WHERE source <> 'traceback' AND waits_for <> 'none' ORDER BY rank LIMIT 8
