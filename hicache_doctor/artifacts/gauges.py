@@ -28,7 +28,8 @@ _SIZE = re.compile(
     re.I,
 )
 _NAMES = {
-    "workingset": "rss", "rss": "rss", "res": "rss", "resident": "rss", "vsz": "vsz", "virt": "vsz", "vms": "vsz", "shr": "shared",
+    "workingset": "rss",
+    "rss": "rss", "res": "rss", "resident": "rss", "vsz": "vsz", "virt": "vsz", "vms": "vsz", "shr": "shared",
     "shared": "shared", "shm": "shmem", "shmem": "shmem", "shmemrss": "rss_shmem", "anon": "rss_anon",
     "anonrss": "rss_anon", "rssanon": "rss_anon", "mem": "mem_used", "memory": "mem_used", "memused": "mem_used",
     "used": "mem_used", "memtotal": "mem_total", "total": "mem_total", "memfree": "mem_free", "free": "mem_free",
@@ -38,6 +39,7 @@ _NAMES = {
 # What a bare `rss` column of ps-like exports holds.
 _BARE_UNIT = {"rss": "K", "vsz": "K", "rss_anon": "K", "rss_shmem": "K", "shared": "K"}
 _RATE = re.compile(r"qps|rps|req(?:uest)?s?_?(?:per|/)_?s(?:ec(?:ond)?)?|requests_s|req_s", re.I)
+_RANK = re.compile(r"(dp|pp|tp)_?rank", re.I)
 _NUMBER = re.compile(r"[-+]?\d+(?:\.\d+)?(?:[eE][-+]?\d{1,3})?")
 
 
@@ -50,6 +52,10 @@ class _Columns:
     pid: int | None = None
     titles: list[int] = field(default_factory=list)
     values: dict[int, tuple[str, str | None]] = field(default_factory=dict)
+    # A long table has one column with the name of the metric and one with its value; ranks have columns of their own.
+    metric: int | None = None
+    value: int | None = None
+    ranks: dict[int, str] = field(default_factory=dict)
 
 
 def looks_like_gauges(head: str) -> bool:
@@ -58,7 +64,9 @@ def looks_like_gauges(head: str) -> bool:
     if len(lines) < 2:
         return False
     columns = _header(_cells(lines[0], _delimiter(lines[0])))
-    return columns is not None and (columns.pid is not None or bool(columns.titles) or _has_size(columns))
+    if columns is None:
+        return False
+    return columns.pid is not None or columns.metric is not None or bool(columns.titles) or _has_size(columns)
 
 
 def parse(lines: Sequence[tuple[int, str]], artifact: str) -> list[Sample]:
@@ -102,11 +110,18 @@ def _header(cells: list[str]) -> _Columns | None:
             out.host = i
         elif out.pid is None and _PID.fullmatch(name):
             out.pid = i
+        elif name.lower() in ("metric", "metric_name", "__name__"):
+            out.metric = i
+        elif name.lower() == "value":
+            out.value = i
+        elif m := _RANK.fullmatch(name):
+            out.ranks[i] = m.group(1).upper()
         elif _TITLE.fullmatch(name):
             out.titles.append(i)
         elif name and (value := _value(name)):
             out.values[i] = value
-    return out if out.time is not None and out.values else None
+    long = out.metric is not None and out.value is not None
+    return out if out.time is not None and (out.values or long) else None
 
 
 def _value(name: str) -> tuple[str, str | None] | None:
@@ -129,9 +144,16 @@ def _row(cells: list[str], columns: _Columns, number: int, artifact: str) -> lis
     titles = [_cell(cells, i) for i in columns.titles]
     rank = next((r for r in map(rank_of_title, titles) if r), None)
     rank = rank or next((r[0] for r in map(rank_mentions, titles) if len(r) == 1), None)
+    ranks = [f"{key}{_cell(cells, i)}" for i, key in columns.ranks.items() if _cell(cells, i).isdecimal()]
+    rank = rank or " ".join(sorted(ranks)) or None  # DP, PP, TP: the order of the alphabet
     pid = _cell(cells, columns.pid)
     labels = {"title": max(titles, key=len, default=""), "host": _cell(cells, columns.host)}
     out = []
+    if columns.metric is not None and columns.value is not None:
+        named, found = _cell(cells, columns.metric), _number(_cell(cells, columns.value))
+        if named and found is not None:
+            name = re.sub(r"^sglang[:_]", "", named)
+            out.append(Sample(artifact, number, rank, None, at, name, found, {}))
     for i, (name, unit) in columns.values.items():
         text = _cell(cells, i)
         value = _number(text) if unit is None else to_bytes(text, unit)

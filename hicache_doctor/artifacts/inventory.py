@@ -29,6 +29,7 @@ from hicache_doctor.artifacts import (
 )
 from hicache_doctor.artifacts.big_log import BATCH_ROWS, read_big
 from hicache_doctor.artifacts.expand import Problem, Source, expand
+from hicache_doctor.artifacts.pasted import json_strings
 from hicache_doctor.artifacts.secrets import Scrubber
 from hicache_doctor.artifacts.sglang_log import LogReader
 from hicache_doctor.artifacts.sniff import digest, sniff
@@ -159,6 +160,7 @@ def _small(source: Source, vocabulary: Vocabulary, result: Read, encoding: str =
 
 def unwrap(text: str, artifact: str) -> tuple[list[Logical], int]:
     """The logical lines of a text, wrappers peeled and secrets dropped, and the number of physical lines."""
+    pasted = json_strings(text)
     physical = text.split("\n")
     if physical and physical[-1] == "":
         physical.pop()
@@ -171,6 +173,11 @@ def unwrap(text: str, artifact: str) -> tuple[list[Logical], int]:
         out += peeler.feed(number, offset, line[:LONGEST_LINE])
         offset += len(line.encode("utf-8", "surrogatepass")) + 1
     out += peeler.flush()
+    for number, words in pasted:
+        inner = Peeler()
+        for line in words.split("\n"):
+            out += inner.feed(number, 0, line)
+        out += inner.flush()
     for item in out:
         item.text = scrubber.line(item.text)
     return out, len(physical)

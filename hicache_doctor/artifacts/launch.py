@@ -167,7 +167,12 @@ def _flags(number: int, text: str) -> Iterator[_Found]:
         option = m.group("option")
         if is_known(option):
             value = m.group("value")
-            yield number, attribute(option), _boolean(_plain(value.rstrip(".,;:)"))) if value else "True", "flags in text"
+            yield (
+                number,
+                attribute(option),
+                _boolean(_plain(value.rstrip(".,;:)"))) if value else "True",
+                "flags in text",
+            )
 
 
 def _versions(number: int, text: str) -> Iterator[_Found]:

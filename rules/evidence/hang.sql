@@ -9,10 +9,6 @@ UNION ALL
 SELECT artifact, line, line_end, NULL, ts, text FROM log WHERE kind IN ('frtrace_missing_ranks', 'ras_mismatch')
 LIMIT 3
 
--- evidence: stacks_seen
--- says: stacks were taken of {n} main threads
-SELECT artifact, at_line AS line, line_end, rank, ts, quote FROM place WHERE source <> 'traceback' ORDER BY rank LIMIT 8
-
 -- evidence: stacks_waiting
 -- says: {rank} is parked in {quote}
 SELECT artifact, at_line AS line, line_end, rank, ts, quote FROM place WHERE source <> 'traceback' AND waits_for <> 'none' ORDER BY rank LIMIT 8
@@ -174,11 +170,19 @@ HAVING count(DISTINCT rank) > 1 AND NOT EXISTS (SELECT 1 FROM missing_rank)
 SELECT artifact, line, line_end, rank, ts, quote FROM place WHERE source <> 'traceback' ORDER BY dump DESC, rank LIMIT 4
 
 -- evidence: sink_rank
--- says: {rank} is the only one that waits for nobody: it stands in {quote}
+-- says: {rank} is the only one that waits for nobody ({quote})
+SELECT NULL AS artifact, NULL AS line, NULL AS line_end, rank, NULL AS ts, 'no dump shows it, and all others wait' AS quote FROM (
+  SELECT id AS rank FROM rank WHERE id NOT LIKE 'rank %' UNION SELECT rank FROM missing_rank)
+WHERE rank NOT IN (SELECT rank FROM place WHERE source <> 'traceback' AND rank IS NOT NULL)
+  AND (SELECT count(*) FROM (SELECT id AS rank FROM rank WHERE id NOT LIKE 'rank %' UNION SELECT rank FROM missing_rank) k
+       WHERE k.rank NOT IN (SELECT rank FROM place WHERE source <> 'traceback' AND rank IS NOT NULL)) = 1
+  AND (SELECT count(DISTINCT rank) FROM place WHERE source <> 'traceback' AND waits_for <> 'none') >= 2
+  AND NOT EXISTS (SELECT 1 FROM place WHERE source <> 'traceback' AND waits_for = 'none')
+UNION ALL
 SELECT artifact, at_line AS line, line_end, rank, ts, quote FROM place WHERE source <> 'traceback' AND waits_for = 'none' AND rank IS NOT NULL
   AND (SELECT count(DISTINCT rank) FROM place WHERE source <> 'traceback' AND waits_for = 'none') = 1
   AND (SELECT count(DISTINCT rank) FROM place WHERE source <> 'traceback' AND waits_for <> 'none') >= 1
-ORDER BY dump DESC LIMIT 2
+LIMIT 2
 
 -- evidence: hccl_timeout
 -- says: the collective library of the NPU timed out

@@ -38,7 +38,7 @@ SELECT artifact, line, line_end, rank, ts, text AS quote FROM log WHERE kind = '
 -- says: the kernel killed the process for memory
 -- (SGLang's own processes; another program's death says nothing here)
 SELECT artifact, line, line_end, rank, ts, text AS quote FROM log
-WHERE kind = 'kernel_oom_kill' AND (rank IS NOT NULL OR regexp_matches(coalesce(fields->>'name', ''), 'sglang|python|pt_main|scheduler|ray::|launch'))
+WHERE kind = 'pod_oom_killed' OR kind = 'kernel_oom_kill' AND (rank IS NOT NULL OR regexp_matches(coalesce(fields->>'name', ''), 'sglang|python|pt_main|scheduler|ray::|launch'))
   AND (ts IS NULL OR ts > coalesce((SELECT min(ts) FROM log WHERE kind NOT LIKE 'kernel_%' AND ts IS NOT NULL), 0) - 86400)
 LIMIT 3
 
@@ -198,3 +198,19 @@ WHERE b.n >= 4 AND b.ts < (SELECT max(ts) FROM batch) - 120
   AND NOT EXISTS (SELECT 1 FROM exception e WHERE e.rank = b.rank)
   AND NOT EXISTS (SELECT 1 FROM log l WHERE l.rank = b.rank AND (l.ts > b.ts + 60 OR l.kind IN ('watchdog_timeout', 'nccl_timeout', 'fatal_python')))
   AND NOT EXISTS (SELECT 1 FROM place p WHERE p.rank = b.rank AND p.source <> 'traceback')
+
+-- evidence: prefetched_stopped
+-- says: reads from L3 of {rank} stopped at {p} tokens while writes went on
+SELECT artifact, line, line AS line_end, rank, ts, 'prefetched_tokens_total ' || p AS quote, p FROM (
+  SELECT any_value(artifact) AS artifact, max(line) AS line, rank, max(ts) AS ts, CAST(max(value) AS BIGINT) AS p
+  FROM (SELECT *, row_number() OVER (PARTITION BY rank, artifact ORDER BY ts DESC, line DESC) AS back, count(*) OVER (PARTITION BY rank, artifact) AS n
+        FROM sample WHERE name = 'prefetched_tokens_total')
+  WHERE n >= 4 AND back <= greatest(3, n // 4) GROUP BY rank HAVING min(value) = max(value)) r
+WHERE EXISTS (SELECT 1 FROM sample b WHERE b.name = 'backuped_tokens_total' AND b.rank IS NOT DISTINCT FROM r.rank
+              GROUP BY b.rank HAVING max(b.value) > 1.05 * quantile_cont(b.value, 0.7))
+LIMIT 2
+
+-- evidence: memory_grows
+-- says: the memory of {rank} grew by {gb} GB
+SELECT artifact, line, line AS line_end, rank, printf('%s rss %.1f GB to %.1f GB', coalesce(rank, '?'), lowest / 1e9, highest / 1e9) AS quote, printf('%.1f', growth / 1e9) AS gb
+FROM rss_slope WHERE growth > 4e9 AND growth > 0.05 * lowest ORDER BY growth DESC LIMIT 3
