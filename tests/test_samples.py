@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
+import random
 from pathlib import Path
 
 import pytest
 
 from hicache_doctor.incident import analyze
 from hicache_doctor.shipped import shipped
+from tests.wrapping import WRAPPERS
 
 SAMPLES = sorted(p for p in (shipped("samples") / "crash_dumps").iterdir() if p.is_dir())
+
+HEALTHY = shipped("rules") / "cases" / "healthy" / "control_ok-0.5.12.post1"
 
 
 def test_there_are_samples() -> None:
@@ -44,3 +48,22 @@ def test_every_citation_of_a_sample_quotes_its_line(sample: Path) -> None:
             here = "\n".join(lines[c.line - 1 : (c.line_end or c.line)])
             quoted += (c.quote or "-")[:60] in here
     assert quoted
+
+
+@pytest.mark.parametrize("names", [("csv",), ("torchrun", "csv"), ("crlf", "csv")], ids="+".join)
+@pytest.mark.parametrize("sample", [*SAMPLES, HEALTHY], ids=lambda p: p.name)
+def test_logs_exported_newest_first_say_the_same(tmp_path: Path, sample: Path, names: tuple[str, ...]) -> None:
+    """Many batches fall into one second: their order is that of reading, not that of lines."""
+    source = sample / "input" if (sample / "input").is_dir() else sample
+    for file in source.iterdir():
+        lines = file.read_text().splitlines()
+        for name in names if file.suffix == ".log" else ():
+            lines = WRAPPERS[name](lines, random.Random(1))
+        (tmp_path / file.name).write_text("\n".join(lines) + "\n", newline="\n")
+    said = []
+    for folder in (source, tmp_path):
+        result = analyze([str(folder)])
+        pairs = "SELECT rank_a, rank_b, common, diverged FROM stream_pair ORDER BY ALL"
+        said.append((result.verdict.status, result.verdict.signature, result.store.rows(pairs)))
+        result.store.close()
+    assert said[0] == said[1]

@@ -140,10 +140,11 @@ def _batches(store: Store, page_size: int | None) -> None:
 def _load(store: Store, rank: str) -> _Stream:
     import numpy as np
 
+    # Within a second the order is that of reading, not of lines: an export may stand newest first.
     columns = store.con.execute(
         "SELECT rowid, coalesce(new_seq, -1) AS s, new_token AS t, coalesce(cached_token, -1) AS c, "
         "coalesce(usage, -1) AS u FROM batch WHERE kind = 'prefill' AND rank = ? AND new_token IS NOT NULL "
-        "ORDER BY ts NULLS FIRST, artifact, line",
+        "ORDER BY ts NULLS FIRST, artifact, rowid",
         [rank],
     ).fetchnumpy()
     base = store.value("SELECT sum(value) FROM sample WHERE name = ? AND rank = ?", [ORDINAL_BASE, rank])
