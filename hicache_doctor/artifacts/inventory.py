@@ -194,8 +194,8 @@ def _special(artifact: str, raw: str, logical: list[Logical], result: Read) -> l
         for d in dumps:
             result.rows += list(pyspy.rows(d))
         return kinds
-    whole_dump = pyspy.looks_like_pyspy(text) and not _has_log_lines(text)
-    if whole_dump:
+    # Dumps between log lines are the log reader's, which knows whose they are.
+    if len(lines) == len(logical) and pyspy.looks_like_pyspy(text):
         kinds.append("py-spy dump")
         for d in pyspy.parse_text(lines, artifact):
             result.rows += list(pyspy.rows(d))
@@ -215,10 +215,6 @@ def _pyspy_json(raw: str, text: str, artifact: str) -> list[stack_dump.Dump]:
             if dumps:
                 return dumps
     return []
-
-
-def _has_log_lines(text: str) -> bool:
-    return "Pyspy dump for PID" in text or "watchdog timeout" in text
 
 
 def _spoken_for(rows: list[Row]) -> set[int]:

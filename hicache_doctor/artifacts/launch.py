@@ -33,6 +33,10 @@ _SGLANG = re.compile(
 _FLAG = re.compile(
     r"(?<![\w-])(?P<dashes>--)(?:sglang-)?(?P<option>[a-z][a-z0-9-]+)(?:[= ]+(?P<value>(?!-)[\w./:{}\"'+-]+))?"
 )
+# Options that no other program has: without one of them, `--tp 8` may be anybody's.
+_DISTINCTIVE = re.compile(
+    r"--sglang-|--pp-size|--pipeline-parallel-size|--hicache-|hierarchical-cache|--disaggregation-mode"
+)
 _PLAIN_VERSION = re.compile(r"\bversion[\"']?\s*[:= ]\s*[\"']?v?(0\.[45]\.\d+(?:\.post\d+)?)(?![\w.]*\w)", re.I)
 # A note that only says "tag v0.5.19-cu129": SGLang's own tags look like no other project's.
 _TAG = re.compile(r"(?<![\w/.:@-])v(0\.[45]\.\d+(?:\.post\d+)?)(?:-(?:cu|rocm)\w+)?(?![\w.]*\w)")
@@ -119,7 +123,10 @@ _Found = tuple[int, str, str, str]
 
 
 def _text(lines: Sequence[tuple[int, str]]) -> Iterator[_Found]:
-    yield from _commands(lines)
+    taken: set[int] = set()
+    for found in _commands(lines):
+        taken.add(found[0])
+        yield found
     name: str | None = None
     package: str | None = None
     for number, text in lines:
@@ -130,7 +137,8 @@ def _text(lines: Sequence[tuple[int, str]]) -> Iterator[_Found]:
                 yield number, "server_args_cut", "True", "server_args"
             continue
         yield from _versions(number, text)
-        yield from _flags(number, text)
+        if number not in taken:
+            yield from _flags(number, text)
         if named := _PIP_NAME.match(text):
             package = named.group(1).lower()
         elif package in ("sglang", *_PACKAGES) and (version := _PIP_VERSION.match(text)):
@@ -163,6 +171,8 @@ def _commands(lines: Sequence[tuple[int, str]]) -> Iterator[_Found]:
 def _flags(number: int, text: str) -> Iterator[_Found]:
     """SGLang's options inside prose, or handed through by a job framework (``--sglang-tp-size 2``): what is there is
     known, what is not there means nothing."""
+    if _DISTINCTIVE.search(text) is None:
+        return
     for m in _FLAG.finditer(text):
         option = m.group("option")
         if is_known(option):
@@ -185,10 +195,10 @@ def _versions(number: int, text: str) -> Iterator[_Found]:
     for m in _SGLANG.finditer(text):
         source = "pip" if "==" in m.group("how") or m.group("how").startswith("-") else "version list"
         yield number, "sglang_version", m.group("version"), source
-    if not _SGLANG.search(text) and not _IMAGE.search(text) and (tag := _TAG.search(text)):
-        yield number, "sglang_version", tag.group(1), "note"
-    if "sglang" in text.lower() and (plain := _PLAIN_VERSION.search(text)):
-        yield number, "sglang_version", plain.group(1), "note"
+    if not _SGLANG.search(text) and not _IMAGE.search(text):
+        said = _TAG.search(text) or (_PLAIN_VERSION.search(text) if "sglang" in text.lower() else None)
+        if said is not None:
+            yield number, "sglang_version", said.group(1), "note"
     if (package := _PACKAGE.match(text)) and (key := _PACKAGES.get(package.group(1).lower())):
         yield number, key, package.group(2), "version list"
 

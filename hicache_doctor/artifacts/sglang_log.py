@@ -37,6 +37,8 @@ THREAD = re.compile(r"Exception in thread (?P<thread>[^:]+)")
 BLOCK_LINES = 5_000
 # The words of the release in which the log text of the arguments changed its form.
 ARGS_FORMS = (("ServerArgs(", "<0.5.19"), ("server_args={", ">=0.5.19"))
+# The header of a dump or of a thread; a frame alone where the file begins within a dump.
+STACK_OPENING = re.compile(r"Process \d+: |Thread (?:0x)?[0-9A-Fa-f]+ \(|\s{4,}\S.{0,300} \([^()\s]+\.py:\d+\)\s*$")
 STACK_LINE = re.compile(r"^(?:Process \d+: |Python v\d|Thread (?:0x)?[0-9a-f]+ |Current thread |\s{4,}\S|\s+File \")")
 
 
@@ -179,7 +181,7 @@ class LogReader:
             if OPENING not in body:
                 writer.traceback.feed(item.line, item.offset, body)
             return
-        if pyspy.looks_like_pyspy(body) or "Pyspy dump for PID" in body:
+        if STACK_OPENING.match(body) or "Pyspy dump for PID" in body:
             writer.block = [] if prefix is not None else [(item.line, item.text)]
             writer.block_rank, writer.block_ts = rank, ts
             return

@@ -20,7 +20,7 @@ from pathlib import Path
 
 import pytest
 import zstandard
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from hicache_doctor.artifacts.archive import Problem
@@ -543,6 +543,8 @@ def test_no_bytes_raise(desk: Desk, magic: bytes, data: bytes) -> None:
 
 @given(st.lists(st.tuples(st.text(min_size=1, max_size=150), st.binary(max_size=2000)), max_size=6), st.integers(0, 2))
 def test_tars_are_read_as_tarfile_reads_them(members: list[tuple[str, bytes]], format: int) -> None:
+    # A regular file whose name ends in a slash is a folder to some readers and a file to others.
+    assume(not any(name.endswith("/") for name, _ in members))
     try:
         data = tar(*((name, content) for name, content in members), format=format)
     except (ValueError, UnicodeError):  # a name that this format cannot hold

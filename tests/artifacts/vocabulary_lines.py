@@ -167,6 +167,13 @@ SGLANG: list[tuple[str, str, Fields]] = [
     ),
     ("dynamic_chunk", "[PP Dynamic Chunk] Fitted quadratic", {"what": "Fitted quadratic"}),
     ("watchdog_stack_taken", "Pyspy dump for PID 4711 (py-spy dump --native --pid 4711):", {"pid": "4711"}),
+    (
+        "load_back_failed",
+        "load_back: FAILED to load 3072 tokens for node 17 even after",
+        {"tokens": "3072", "node": "17"},
+    ),
+    ("port_in_use", "ERROR: [Errno 98] error while attempting to bind: address already in use", {}),
+    ("pod_oom_killed", "      Reason:       OOMKilled", {"what": "OOMKilled"}),
     ("orphaned_requests", "sglang:num_prefill_bootstrap_queue_reqs: 4", {"n": "4"}),
     ("ticket_error", "Duplicate PP prefetch request id 7f3a", {"what": "Duplicate PP prefetch request id"}),
     ("startup_failed", "Rank 0 scheduler is dead. Please check", {"what": "Rank 0 scheduler is dead"}),
@@ -262,6 +269,7 @@ TORCH: list[tuple[str, str, Fields]] = [
     ),
     ("handshake_refused", "E0116 SocketHandShakePlugin: connect() 10.0.0.1: Connection refused [111]", {}),
     ("store_transfer_failed", "Failed to submit transfer operation", {"what": "Failed to submit transfer operation"}),
+    ("hccl_timeout", 'torch_npu: [ERROR] "Work ran time out after 1836000 milliseconds, HcclSend"', {}),
 ]
 
 ENGINES: list[tuple[str, str, Fields]] = [
