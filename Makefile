@@ -25,7 +25,6 @@ lint: $(VENV)/.dev
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/hicache-doctor rules check
-	$(BIN)/hicache-doctor rules test
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)

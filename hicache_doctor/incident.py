@@ -23,7 +23,9 @@ if TYPE_CHECKING:
 
     from hicache_doctor.artifacts.inventory import Read
     from hicache_doctor.artifacts.lives import Earlier
+    from hicache_doctor.artifacts.vocabulary import Vocabulary
     from hicache_doctor.evidence.store import Store
+    from hicache_doctor.signatures.load import RuleBase
 
 STARTUP_KINDS = {
     "init_distributed",
@@ -48,6 +50,27 @@ class Options:
     since: float | None = None
     whole_digest: bool = False
     db: Path | None = None
+    explain: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Tools:
+    """What is loaded once and serves many incidents: the rule base and the vocabulary."""
+
+    base: RuleBase
+    words: Vocabulary
+
+    @classmethod
+    def load(cls, rules: Sequence[Path] = ()) -> Tools:
+        """The shipped ones, with the user's directories of rules on top.
+
+        Raises:
+            RuleError: a file is wrong.
+        """
+        from hicache_doctor.artifacts import vocabulary
+        from hicache_doctor.signatures.load import load
+
+        return cls(load(rules), vocabulary.load())
 
 
 @dataclass(slots=True)
@@ -59,8 +82,14 @@ class Result:
     readable: bool
 
 
-def analyze(paths: Sequence[str], options: Options | None = None, *, stdin: BinaryIO | None = None) -> Result:
-    """Read everything below ``paths`` and diagnose it.
+def analyze(
+    paths: Sequence[str],
+    options: Options | None = None,
+    *,
+    stdin: BinaryIO | None = None,
+    tools: Tools | None = None,
+) -> Result:
+    """Read everything below ``paths`` and diagnose it. ``tools``: loaded ones, instead of those that options name.
 
     Never raises for bad artefacts: those are told in the inventory. ``readable`` is False when nothing could be read.
 
@@ -68,19 +97,18 @@ def analyze(paths: Sequence[str], options: Options | None = None, *, stdin: Bina
         RuleError: a rule file is wrong.
         UsageError: the database file exists already.
     """
-    from hicache_doctor.artifacts import inventory, lives, parted, ranks, vocabulary
+    from hicache_doctor.artifacts import inventory, lives, parted, ranks
     from hicache_doctor.evidence.store import Store
     from hicache_doctor.signatures.diagnose import diagnose
-    from hicache_doctor.signatures.load import load
 
     options = options or Options()
-    base = load(options.rules)
-    words = vocabulary.load()
+    tools = tools or Tools.load(options.rules)
     store = Store.create(options.db)
     spool = Path(tempfile.mkdtemp(prefix="hicache-doctor-spool-"))
     os.chmod(spool, 0o700)
     try:
-        reads = list(inventory.read_all(paths, words, spool=spool, stdin=stdin, whole_digest=options.whole_digest))
+        whole = options.whole_digest
+        reads = list(inventory.read_all(paths, tools.words, spool=spool, stdin=stdin, whole_digest=whole))
         rows = {r.artifact.id: r.rows for r in reads}
         parted.join(rows, {r.artifact.id: r.artifact.lines for r in reads})
         if options.settings:
@@ -99,7 +127,7 @@ def analyze(paths: Sequence[str], options: Options | None = None, *, stdin: Bina
                 if read.artifact.id not in selection.dropped:
                     store.add_table("batch", _part(table, read.starts, selection.chosen.get(read.artifact.id), start))
         store.flush()
-        verdict = diagnose(store, base)
+        verdict = diagnose(store, tools.base, explain=options.explain)
     except BaseException:
         store.close()
         raise

@@ -18,7 +18,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from hicache_doctor.errors import RuleError
-from hicache_doctor.incident import Options, analyze
+from hicache_doctor.incident import Options, Tools, analyze
 from hicache_doctor.shipped import rules_dir
 from hicache_doctor.signatures.verdict import Verdict
 
@@ -59,14 +59,15 @@ def run(extra: tuple[Path, ...] = ()) -> Iterator[Outcome]:
     Raises:
         RuleError: a rule or a case file is wrong.
     """
+    tools = Tools.load(extra)
     for folder in (rules_dir(), *extra):
         for path in sorted((folder / "cases").glob("*.yaml")):
             for case in load(path):
-                yield Outcome(path.stem, case.name, _problem(case, extra))
+                yield Outcome(path.stem, case.name, _problem(case, tools))
         healthy = folder / "cases" / "healthy"
         if healthy.is_dir():
             for entry in sorted(healthy.iterdir()):
-                yield Outcome("healthy", entry.name, _false_alarm(entry, extra))
+                yield Outcome("healthy", entry.name, _false_alarm(entry, tools))
 
 
 def load(path: Path) -> list[Case]:
@@ -84,19 +85,19 @@ def load(path: Path) -> list[Case]:
         raise RuleError(f"{path}:1:1", str(e).splitlines()[0]) from None
 
 
-def _verdict(paths: list[str], extra: tuple[Path, ...], sglang: str | None = None) -> Verdict:
+def _verdict(paths: list[str], tools: Tools, sglang: str | None = None) -> Verdict:
     settings = {"sglang_version": sglang} if sglang else {}
-    result = analyze(paths, Options(settings=settings, rules=extra))
+    result = analyze(paths, Options(settings=settings), tools=tools)
     result.store.close()
     return result.verdict
 
 
-def _problem(case: Case, extra: tuple[Path, ...]) -> str | None:
+def _problem(case: Case, tools: Tools) -> str | None:
     with tempfile.TemporaryDirectory(prefix="hicache-doctor-case-") as folder:
         for name, text in case.files.items():
             target = Path(folder) / Path(name).name
             target.write_text(text, encoding="utf-8")
-        verdict = _verdict([folder], extra, case.sglang)
+        verdict = _verdict([folder], tools, case.sglang)
     want = case.expect
     if want.never is not None:
         said = verdict.signature or (verdict.other_cause.id if verdict.other_cause else verdict.status)
@@ -113,8 +114,8 @@ def _problem(case: Case, extra: tuple[Path, ...]) -> str | None:
     return "; ".join(wrong) or None
 
 
-def _false_alarm(entry: Path, extra: tuple[Path, ...]) -> str | None:
-    verdict = _verdict([str(entry)], extra)
+def _false_alarm(entry: Path, tools: Tools) -> str | None:
+    verdict = _verdict([str(entry)], tools)
     if verdict.status in {"signature", "other_cause", "out_of_scope"}:
         what = verdict.signature or (verdict.other_cause.id if verdict.other_cause else verdict.status)
         return f"a false alarm: {what}"

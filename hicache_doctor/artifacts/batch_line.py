@@ -19,6 +19,17 @@ _FIELDS = {
 }
 
 
+# The two shapes that make up most of every log; anything else is read field by field.
+_PREFILL = re.compile(
+    r"Prefill batch(?:\s*\[\d+\])?[.,] ?#new-seq: (\d+), #new-token: (\d+), #cached-token: (\d+), "
+    r"token usage: (\d+\.\d+), #running-req: (\d+), #queue-req: (\d+)"
+)
+_DECODE = re.compile(
+    r"Decode batch(?:\s*\[\d+\])?[.,] ?#running-req: (\d+), #token: \d+, token usage: (\d+\.\d+), "
+    r"(?:cuda graph: \w+, )?gen throughput \(token/s\): [\d.]+, #queue-req: (\d+)"
+)
+
+
 class BatchLine(NamedTuple):
     kind: str
     new_seq: int | None
@@ -31,6 +42,13 @@ class BatchLine(NamedTuple):
 
 def parse_batch(text: str) -> BatchLine | None:
     """The numbers of a batch line (requests, tokens, share of the pool), or None if ``text`` is none."""
+    m = _PREFILL.search(text)
+    if m is not None:
+        seq, new, cached, usage, running, queue = m.groups()
+        return BatchLine("prefill", int(seq), int(new), int(cached), float(usage), int(running), int(queue))
+    m = _DECODE.search(text)
+    if m is not None:
+        return BatchLine("decode", None, None, None, float(m[2]), int(m[1]), int(m[3]))
     m = BATCH.search(text)
     if m is None:
         return None
@@ -44,13 +62,13 @@ def parse_batch(text: str) -> BatchLine | None:
         value = got[name]
         return None if value is None else int(value)
 
-    usage = got["usage"]
+    usage_text = got["usage"]
     return BatchLine(
         m["kind"].lower(),
         whole("new_seq"),
         whole("new_token"),
         whole("cached_token"),
-        None if usage is None or usage == "." else float(usage),
+        None if usage_text is None or usage_text == "." else float(usage_text),
         whole("running"),
         whole("queue"),
     )

@@ -73,7 +73,7 @@ def analyze(
 
     if out is not None:
         output.check(out, force=force, inputs=paths)
-    options = _options(rules, sglang, settings, ranks, life, last, since, whole_hash, db)
+    options = _options(rules, sglang, settings, ranks, life, last, since, whole_hash, db, explain)
     result = incident.analyze(paths, options, stdin=sys.stdin.buffer if "-" in paths else None)
     try:
         text = _render(result, form, explain, to_file=out is not None)
@@ -129,6 +129,7 @@ def _options(
     since: str | None,
     whole_hash: bool,
     db: Path | None,
+    explain: bool,
 ) -> Options:
     from hicache_doctor.incident import Options, parse_time
 
@@ -148,6 +149,7 @@ def _options(
         since=parse_time(since) if since is not None else None,
         whole_digest=whole_hash,
         db=db,
+        explain=explain,
     )
 
 

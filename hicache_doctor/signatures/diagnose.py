@@ -57,8 +57,8 @@ SELECT * FROM last WHERE n <= ? ORDER BY rank, line
 """
 
 
-def diagnose(store: Store, base: RuleBase) -> Verdict:
-    """Diagnose what the store holds.
+def diagnose(store: Store, base: RuleBase, *, explain: bool = False) -> Verdict:
+    """Diagnose what the store holds; with ``explain`` every rule is evaluated, not only those that matter.
 
     Raises:
         RuleError: a rule, node or piece of evidence is wrong.
@@ -67,7 +67,7 @@ def diagnose(store: Store, base: RuleBase) -> Verdict:
     evaluator = Evaluator(store, base.evidence, facts)
     taken = walk(base, evaluator)
     rule = base.rules[taken.leaf.verdict or "undetermined"]
-    return _Dress(store, base, facts, evaluator, rule, taken.leaf).verdict(taken.steps)
+    return _Dress(store, base, facts, evaluator, rule, taken.leaf).verdict(taken.steps, explain)
 
 
 def derive(store: Store, base: RuleBase) -> Facts:
@@ -98,7 +98,7 @@ class _Dress:
         self._evaluator, self._rule, self._leaf = evaluator, rule, leaf
         self._phrases = base.phrases
 
-    def verdict(self, steps: list[Any]) -> Verdict:
+    def verdict(self, steps: list[Any], explain: bool) -> Verdict:
         rule, facts = self._rule, self._facts
         candidates = Candidates(self._base, self._evaluator, facts)
         confidence, because = self._confidence(candidates)
@@ -131,7 +131,7 @@ class _Dress:
             path=steps,
             settings=shown_settings(facts),
             last_minute=self._last_minute() if rule.kind not in {"healthy", "out_of_scope"} else [],
-            rules_evaluated=candidates.evaluated(),
+            rules_evaluated=candidates.evaluated() if explain else [],
             tool_version=__version__,
             knowledge_as_of=knowledge_as_of(),
         )
