@@ -26,7 +26,7 @@ WITH own AS (
   FROM exception e LEFT JOIN place p ON p.stack = e.stack
   WHERE e.proof <> 'analyser' AND e.type <> ''),
 native AS (
-  SELECT rank, 'native', artifact, line, line_end, ts, 'Fatal Python error', fields->>'what', NULL, NULL, text
+  SELECT rank, 'native', artifact, line, line_end, ts, 'Fatal Python error', (fields->>'what'), NULL, NULL, text
   FROM log WHERE kind = 'fatal_python'),
 late AS (
   SELECT rank, 'timeout', artifact, line, line_end, ts, 'timeout', text, NULL, NULL, text

@@ -106,7 +106,7 @@ def derive(store: Store, settings: dict[str, Any], models: list[dict[str, Any]])
     errors = store.rows(
         "SELECT * FROM exception WHERE message LIKE '%hape%' OR message LIKE '%size of tensor%' ORDER BY artifact, line"
     )
-    model_class = store.value("SELECT fields->>'model_class' FROM log WHERE kind = 'load_weight_end' LIMIT 1")
+    model_class = store.value("SELECT (fields->>'model_class') FROM log WHERE kind = 'load_weight_end' LIMIT 1")
     heads = local_heads(settings, models, model_class)
     page = _whole(settings.get("page_size"))
     rows = []

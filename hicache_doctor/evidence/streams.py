@@ -35,7 +35,7 @@ CREATE OR REPLACE TABLE stream_pair (
 
 VIEWS = """
 CREATE OR REPLACE VIEW prefetch AS
-  SELECT artifact, line, rank, ts, kind, fields->>'rid' AS rid, fields->>'outcome' AS outcome,
+  SELECT artifact, line, rank, ts, kind, (fields->>'rid') AS rid, (fields->>'outcome') AS outcome,
          CAST(fields->>'local' AS BIGINT) AS completed_local, CAST(fields->>'synced' AS BIGINT) AS completed_synced,
          CAST(fields->>'matched' AS BIGINT) AS matched, CAST(fields->>'loaded' AS BIGINT) AS loaded,
          CAST(fields->>'occupied' AS BIGINT) AS occupied, text
@@ -43,7 +43,7 @@ CREATE OR REPLACE VIEW prefetch AS
 CREATE OR REPLACE VIEW capacity AS
   SELECT rank, tokens, source, artifact, line, quote FROM (
     SELECT rank, CAST(fields->>'tokens' AS BIGINT) AS tokens, 'log' AS source, artifact, line, text AS quote
-    FROM log WHERE kind = 'host_pool_tokens' AND fields->>'pool' IN ('kv', 'KV')
+    FROM log WHERE kind = 'host_pool_tokens' AND (fields->>'pool') IN ('kv', 'KV')
     UNION ALL
     SELECT rank, CAST(fields->>'tokens' AS BIGINT), 'log', artifact, line, text
     FROM log WHERE kind = 'hicache_initialized'

@@ -186,7 +186,7 @@ def _label(dp: int | None, pp: int | None, tp: int | None, total: int) -> str:
 def _tree(store: Store, settings: dict[str, Any], version: Version | VersionRange | None) -> str | None:
     """The cache class that runs: what a stack or the log says, else the environment, else the release's default."""
     shown = store.value(
-        "SELECT coalesce((SELECT fields->>'impl' FROM log WHERE kind = 'tree_cache' LIMIT 1), "
+        "SELECT coalesce((SELECT (fields->>'impl') FROM log WHERE kind = 'tree_cache' LIMIT 1), "
         "(SELECT 'UnifiedRadixCache' FROM log WHERE kind IN ('unified_tree', 'unified_tree_old_words') LIMIT 1))"
     )
     if shown:

@@ -41,7 +41,7 @@ UNION ALL
 SELECT artifact, line, line_end, rank, text FROM log
   WHERE (SELECT count(*) FROM cfg WHERE key = 'enable_hierarchical_cache' AND lower(value) = 'false') = 0
     AND (kind IN ('host_pool_gb', 'host_pool_tokens', 'hicache_initialized', 'prefetch_local_synced', 'prefetch_agreed', 'host_capacity_synced', 'storage_backend')
-         OR (kind = 'tree_cache' AND fields->>'hicache' = 'True'))
+         OR (kind = 'tree_cache' AND (fields->>'hicache') = 'True'))
 UNION ALL
 SELECT artifact, at_line, line_end, rank, quote FROM place WHERE (hicache OR tree IS NOT NULL)
     AND (SELECT count(*) FROM cfg WHERE key = 'enable_hierarchical_cache' AND lower(value) = 'false') = 0
@@ -54,7 +54,7 @@ LIMIT 3
 -- known: SELECT (SELECT count(*) FROM cfg WHERE key = 'enable_hierarchical_cache') + (SELECT count(*) FROM log WHERE kind IN ('host_pool_gb', 'host_pool_tokens', 'hicache_initialized', 'tree_cache', 'prefetch_local_synced', 'prefetch_agreed', 'storage_backend')) + (SELECT count(*) FROM place WHERE hicache OR tree IS NOT NULL) > 0
 SELECT artifact, line, line AS line_end, quote FROM cfg WHERE key = 'enable_hierarchical_cache' AND lower(value) = 'false'
 UNION ALL
-SELECT artifact, line, line_end, text FROM log WHERE kind = 'tree_cache' AND fields->>'hicache' = 'False'
+SELECT artifact, line, line_end, text FROM log WHERE kind = 'tree_cache' AND (fields->>'hicache') = 'False'
   AND (SELECT count(*) FROM cfg WHERE key = 'enable_hierarchical_cache' AND lower(value) = 'true') = 0
 LIMIT 2
 
@@ -89,7 +89,7 @@ LIMIT 2
 -- evidence: hiradix_tree
 -- says: the tree is HiRadixCache, whose LRU clock is the wall clock
 -- known: SELECT count(*) > 0 FROM log WHERE kind IN ('tree_cache', 'unified_tree', 'unified_tree_old_words') OR EXISTS (SELECT 1 FROM place WHERE tree IS NOT NULL)
-SELECT artifact, line, line_end, rank, text AS quote FROM log WHERE kind = 'tree_cache' AND fields->>'impl' = 'HiRadixCache'
+SELECT artifact, line, line_end, rank, text AS quote FROM log WHERE kind = 'tree_cache' AND (fields->>'impl') = 'HiRadixCache'
 UNION ALL
 SELECT artifact, at_line, line_end, rank, quote FROM place WHERE tree = 'HiRadixCache'
 LIMIT 2
@@ -98,7 +98,7 @@ LIMIT 2
 -- says: the tree is UnifiedRadixCache
 -- known: SELECT count(*) > 0 FROM log WHERE kind IN ('tree_cache', 'unified_tree', 'unified_tree_old_words') OR EXISTS (SELECT 1 FROM place WHERE tree IS NOT NULL)
 SELECT artifact, line, line_end, rank, text AS quote FROM log
-  WHERE (kind = 'tree_cache' AND fields->>'impl' = 'UnifiedRadixCache') OR kind IN ('unified_tree', 'unified_tree_old_words')
+  WHERE (kind = 'tree_cache' AND (fields->>'impl') = 'UnifiedRadixCache') OR kind IN ('unified_tree', 'unified_tree_old_words')
 UNION ALL
 SELECT artifact, at_line, line_end, rank, quote FROM place WHERE tree = 'UnifiedRadixCache'
 LIMIT 2
@@ -207,5 +207,5 @@ LIMIT 2
 -- evidence: hicache_possible
 -- says: nothing says that HiCache is off
 SELECT NULL AS artifact WHERE NOT EXISTS (SELECT 1 FROM cfg WHERE key = 'enable_hierarchical_cache' AND lower(value) = 'false')
-  AND (NOT EXISTS (SELECT 1 FROM log WHERE kind = 'tree_cache' AND fields->>'hicache' = 'False')
+  AND (NOT EXISTS (SELECT 1 FROM log WHERE kind = 'tree_cache' AND (fields->>'hicache') = 'False')
        OR EXISTS (SELECT 1 FROM cfg WHERE key = 'enable_hierarchical_cache' AND lower(value) = 'true'))

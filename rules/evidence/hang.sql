@@ -91,7 +91,7 @@ WHERE source <> 'traceback' HAVING count(DISTINCT rank) > 1 AND bool_and(place I
 -- says: at the same sequence number the ranks of one stage bring different sizes
 -- (each stage has groups of its own that count from 0; a global rank belongs to the stage of its tp_size ranks)
 WITH late AS (
-  SELECT l.*, fields->>'seq' AS seq, fields->>'op' AS op, fields->>'numel_in' AS numel,
+  SELECT l.*, (fields->>'seq') AS seq, (fields->>'op') AS op, (fields->>'numel_in') AS numel,
          coalesce(nullif(regexp_extract(rank, 'PP\d+'), ''),
                   CAST(try_cast(regexp_extract(rank, '^rank (\d+)', 1) AS BIGINT)
                        // greatest(1, (SELECT max(try_cast(value AS BIGINT)) FROM cfg WHERE key = 'tp_size')) AS VARCHAR), '') AS stage
@@ -119,14 +119,14 @@ SELECT artifact, at_line AS line, line_end, rank, ts, quote FROM place WHERE pla
 -- evidence: same_collective_everywhere
 -- says: {n} ranks wait at the same sequence number of the same collective
 SELECT a.artifact, a.line, a.line_end, a.rank, a.ts, a.text AS quote, k.n FROM log a JOIN (
-  SELECT fields->>'seq' AS seq, fields->>'op' AS op, count(DISTINCT rank) AS n FROM log WHERE kind = 'nccl_timeout' GROUP BY ALL) k
-  ON a.fields->>'seq' = k.seq AND a.fields->>'op' = k.op
-WHERE a.kind = 'nccl_timeout' AND k.n >= 3 AND (SELECT count(DISTINCT fields->>'seq') FROM log WHERE kind = 'nccl_timeout') <= 2
+  SELECT (fields->>'seq') AS seq, (fields->>'op') AS op, count(DISTINCT rank) AS n FROM log WHERE kind = 'nccl_timeout' GROUP BY ALL) k
+  ON (a.fields->>'seq') = k.seq AND (a.fields->>'op') = k.op
+WHERE a.kind = 'nccl_timeout' AND k.n >= 3 AND (SELECT count(DISTINCT (fields->>'seq')) FROM log WHERE kind = 'nccl_timeout') <= 2
 UNION ALL
 SELECT a.artifact, a.line, a.line_end, a.rank, a.ts, a.text, k.n FROM log a JOIN (
-  SELECT fields->>'work' AS work, count(DISTINCT rank) AS n FROM log WHERE kind = 'nccl_pg_status' AND fields->>'work' IS NOT NULL GROUP BY ALL) k
-  ON a.fields->>'work' = k.work WHERE a.kind = 'nccl_pg_status' AND k.n >= 3
-  AND (SELECT count(DISTINCT fields->>'work') FROM log WHERE kind = 'nccl_pg_status' AND fields->>'work' IS NOT NULL) = 1
+  SELECT (fields->>'work') AS work, count(DISTINCT rank) AS n FROM log WHERE kind = 'nccl_pg_status' AND (fields->>'work') IS NOT NULL GROUP BY ALL) k
+  ON (a.fields->>'work') = k.work WHERE a.kind = 'nccl_pg_status' AND k.n >= 3
+  AND (SELECT count(DISTINCT (fields->>'work')) FROM log WHERE kind = 'nccl_pg_status' AND (fields->>'work') IS NOT NULL) = 1
 ORDER BY 1, 2 LIMIT 4
 
 -- evidence: several_nodes
@@ -139,17 +139,17 @@ SELECT artifact, line, line_end, rank, ts, text AS quote FROM log WHERE kind IN 
 
 -- evidence: eviction_never_ran
 -- says: the pool has {available} tokens free and {evictable} evictable: the scheduler stopped before eviction, the pool is not exhausted
-SELECT artifact, line, line_end, rank, ts, text AS quote, coalesce(fields->>'available', fields->>'available2') AS available, coalesce(fields->>'evictable', fields->>'evictable2') AS evictable
-FROM log WHERE kind = 'pool_state' AND CAST(coalesce(fields->>'total', fields->>'total2') AS DOUBLE) > 0
-  AND CAST(coalesce(fields->>'available', fields->>'available2') AS DOUBLE) / CAST(coalesce(fields->>'total', fields->>'total2') AS DOUBLE) < 0.02
-  AND CAST(coalesce(fields->>'evictable', fields->>'evictable2') AS DOUBLE) / CAST(coalesce(fields->>'total', fields->>'total2') AS DOUBLE) > 0.6
+SELECT artifact, line, line_end, rank, ts, text AS quote, coalesce(fields->>'available', (fields->>'available2')) AS available, coalesce(fields->>'evictable', (fields->>'evictable2')) AS evictable
+FROM log WHERE kind = 'pool_state' AND CAST(coalesce(fields->>'total', (fields->>'total2')) AS DOUBLE) > 0
+  AND CAST(coalesce(fields->>'available', (fields->>'available2')) AS DOUBLE) / CAST(coalesce(fields->>'total', (fields->>'total2')) AS DOUBLE) < 0.02
+  AND CAST(coalesce(fields->>'evictable', (fields->>'evictable2')) AS DOUBLE) / CAST(coalesce(fields->>'total', (fields->>'total2')) AS DOUBLE) > 0.6
 LIMIT 2
 
 -- evidence: pool_empty_warmup
 -- says: the cache was empty when it stopped
 SELECT artifact, line, line_end, rank, ts, text AS quote FROM log WHERE kind = 'pool_state'
-  AND CAST(coalesce(fields->>'evictable', fields->>'evictable2') AS DOUBLE) = 0
-  AND CAST(coalesce(fields->>'available', fields->>'available2') AS DOUBLE) / nullif(CAST(coalesce(fields->>'total', fields->>'total2') AS DOUBLE), 0) > 0.98 LIMIT 2
+  AND CAST(coalesce(fields->>'evictable', (fields->>'evictable2')) AS DOUBLE) = 0
+  AND CAST(coalesce(fields->>'available', (fields->>'available2')) AS DOUBLE) / nullif(CAST(coalesce(fields->>'total', (fields->>'total2')) AS DOUBLE), 0) > 0.98 LIMIT 2
 
 -- evidence: stacks_refused
 -- says: no stack could be taken

@@ -70,7 +70,7 @@ WHERE s.growth > 2e9 AND NOT EXISTS (SELECT 1 FROM rss_slope o WHERE o.rank LIKE
 -- evidence: pp_sync_allocations
 -- says: the live allocations are the sends of the PP count exchange
 SELECT artifact, line, line AS line_end, rank, (labels->>'function') || ' ' || coalesce(labels->>'file', '') AS quote FROM sample
-WHERE name = 'memray_live_bytes' AND (labels->>'function') IN ('_pp_sync', 'isend') ORDER BY labels->>'function' LIMIT 4
+WHERE name = 'memray_live_bytes' AND (labels->>'function') IN ('_pp_sync', 'isend') ORDER BY (labels->>'function') LIMIT 4
 
 -- evidence: startup_error
 -- says: it failed while starting
@@ -105,7 +105,7 @@ WHERE back <= 10 GROUP BY rank HAVING count(*) = 10 AND min(occupied) > 0
 
 -- evidence: load_back_failed
 -- says: {rank} could not load {tokens} tokens back from the host
-SELECT artifact, line, line_end, rank, ts, text AS quote, fields->>'tokens' AS tokens FROM log WHERE kind = 'load_back_failed' ORDER BY line DESC LIMIT 2
+SELECT artifact, line, line_end, rank, ts, text AS quote, (fields->>'tokens') AS tokens FROM log WHERE kind = 'load_back_failed' ORDER BY line DESC LIMIT 2
 
 -- evidence: port_in_use
 -- says: a port was in use
@@ -187,7 +187,7 @@ SELECT artifact, line, line AS line_end, rank, ts, kind || ' batch' AS quote FRO
 SELECT artifact, line, rank FROM (
   SELECT s.artifact, s.line, s.rank, 0 AS n FROM rss_slope s WHERE regexp_extract(s.rank, 'PP(\d+)', 1) = '0' AND s.per_hour > 5e8
   UNION ALL
-  SELECT artifact, line, rank, 1 FROM sample WHERE name = 'memray_live_bytes' AND labels->>'function' = '_pp_sync' AND rank IS NOT NULL)
+  SELECT artifact, line, rank, 1 FROM sample WHERE name = 'memray_live_bytes' AND (labels->>'function') = '_pp_sync' AND rank IS NOT NULL)
 ORDER BY n, rank LIMIT 4
 
 -- evidence: log_ends_early
