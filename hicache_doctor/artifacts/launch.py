@@ -14,7 +14,8 @@ from typing import Any
 
 from hicache_doctor.artifacts.command_line import commands, options
 from hicache_doctor.artifacts.option_names import attribute, is_known
-from hicache_doctor.artifacts.secret_text import MASK, is_secret, mask, masked
+from hicache_doctor.artifacts.secret_text import MASK, is_secret, masked
+from hicache_doctor.artifacts.secrets import Scrubber
 from hicache_doctor.artifacts.server_args import looks_like_server_args, parse_server_args
 from hicache_doctor.evidence.rows import Setting
 
@@ -83,7 +84,8 @@ def parse(lines: Sequence[tuple[int, str]], artifact: str) -> list[Setting]:
     secrets: set[str] = set()
     found = list(_json(lines) or _text(lines))
     used = {number for number, *_ in found}
-    by_line = {n: mask(t.strip()) for n, t in lines if n in used}
+    scrubber = Scrubber()
+    by_line = {n: line.strip() for n, t in lines if (line := scrubber.line(t)) and n in used}
     rows: list[Setting] = []
     for number, key, value, source in found:
         if is_secret(key) and masked(key, value) == MASK:

@@ -1,7 +1,7 @@
 """The bytes of one artefact in windows that end at line boundaries, whatever its size and packing.
 
 Plain files are mapped window by window (resident memory stays at a few windows for any size); gzip and zstd are
-unpacked ahead by a thread (see :mod:`unpack`). A line longer than ``MAX_LINE`` may be cut between two windows: both
+unpacked ahead by a thread (see :mod:`packing`). A line longer than ``MAX_LINE`` may be cut between two windows: both
 then carry some of the same bytes (``GUARD`` on either side), and ``own`` says which window answers for a hit.
 """
 
@@ -15,8 +15,8 @@ from collections.abc import Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any, BinaryIO
 
+from hicache_doctor.artifacts.packing import unpacked
 from hicache_doctor.artifacts.source import Source
-from hicache_doctor.artifacts.unpack import unpack
 from hicache_doctor.artifacts.words import count_of, places_of
 
 if TYPE_CHECKING:
@@ -213,7 +213,7 @@ class Windows:
             thread.join()
 
     def _assemble(self, f: BinaryIO) -> Iterator[Window]:
-        blocks = unpack(f, self.source.compression or "gzip", self._ended)
+        blocks = unpacked(f, self.source.compression or "gzip", self._ended, self.source.limits)
         at, continued, rest, more = 0, False, b"", True
         while more:
             parts, have = [rest], len(rest)

@@ -12,6 +12,7 @@ from typing import Annotated, Any
 
 import typer
 
+from hicache_doctor.cli.options import Format, FormatOption, examples, group
 from hicache_doctor.errors import UsageError
 from hicache_doctor.knowledge.prs import (
     PullRequest,
@@ -30,21 +31,7 @@ SCHEMA_VERSION = 1
 NARROW = 72
 """Below this many columns a table's titles would be cut to a few letters, so a row takes two lines instead."""
 
-app = typer.Typer(
-    name="kb",
-    help="Pull requests, releases, and which fix is in which release.",
-    no_args_is_help=True,
-    rich_markup_mode=None,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-)
-
-
-class Format(str, Enum):
-    """How an answer is written."""
-
-    terminal = "terminal"
-    json = "json"
+app = group("kb", "Pull requests, releases, and which fix is in which release.")
 
 
 class StateOption(str, Enum):
@@ -64,20 +51,14 @@ class TreeClass(str, Enum):
     unified = "UnifiedRadixCache"
 
 
-FormatOption = Annotated[Format, typer.Option("--format", help="terminal or json.")]
 VersionArgument = Annotated[str, typer.Argument(help="A release, a build's version or an image tag.")]
 TreeOption = Annotated[TreeClass | None, typer.Option("--tree", help="Answer for one tree class.")]
 ChangesOption = Annotated[bool, typer.Option("--changes", help="Also features, defaults and performance work.")]
 
 
-def _examples(*lines: str) -> str:
-    """An epilog of runnable lines; the leading mark keeps the help from joining them."""
-    return "\b\nExamples:\n" + "\n".join(f"  hicache-doctor kb {line}" for line in lines)
-
-
 @app.command(
     "list",
-    epilog=_examples("list --state merged", "list --signature A2", "list --signature C --format json"),
+    epilog=examples("kb list --state merged", "kb list --signature A2", "kb list --signature C --format json"),
 )
 def list_(
     state: Annotated[StateOption | None, typer.Option(help="Only records in this state.")] = None,
@@ -93,7 +74,7 @@ def list_(
     _note(f"{len(found)} records, knowledge as of {knowledge_as_of()}")
 
 
-@app.command(epilog=_examples("show 27010", "show bytedance-iaas#670", "show 28902 --format json"))
+@app.command(epilog=examples("kb show 27010", "kb show bytedance-iaas#670", "kb show 28902 --format json"))
 def show(
     pr: Annotated[str, typer.Argument(metavar="PR", help="A number (SGLang's own) or owner#number.")],
     format: FormatOption = Format.terminal,
@@ -115,7 +96,7 @@ def show(
         _line(fill.fill(text))
 
 
-@app.command("fixed-in", epilog=_examples("fixed-in 0.5.16", "fixed-in lmsysorg/sglang:v0.5.12-cu129"))
+@app.command("fixed-in", epilog=examples("kb fixed-in 0.5.16", "kb fixed-in lmsysorg/sglang:v0.5.12-cu129"))
 def fixed_in(
     version: VersionArgument,
     tree: TreeOption = None,
@@ -126,7 +107,7 @@ def fixed_in(
     _answer(_known(version), "fixes", tree, changes, format)
 
 
-@app.command("missing-in", epilog=_examples("missing-in 0.5.16", "missing-in 0.5.13 --tree HiRadixCache"))
+@app.command("missing-in", epilog=examples("kb missing-in 0.5.16", "kb missing-in 0.5.13 --tree HiRadixCache"))
 def missing_in_(
     version: VersionArgument,
     tree: TreeOption = None,

@@ -3,32 +3,18 @@
 from __future__ import annotations
 
 import json
-from enum import Enum
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from hicache_doctor.cli import output
+from hicache_doctor.cli.options import Format, FormatOption, examples, group
 from hicache_doctor.errors import UsageError
 
-app = typer.Typer(
-    help="List, show, check and test the rules that decide.",
-    no_args_is_help=True,
-    rich_markup_mode=None,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-)
+app = group("rules", "List, show, check and test the rules that decide.")
 
 
-class Format(str, Enum):
-    """How an answer is written."""
-
-    terminal = "terminal"
-    json = "json"
-
-
-FormatOption = Annotated[Format, typer.Option("--format", help="terminal or json.")]
 FolderArgument = Annotated[
     Path | None, typer.Argument(help="A directory of your own rules, on top of the shipped ones.")
 ]
@@ -69,11 +55,7 @@ SELECT artifact, line, line_end, rank, ts, text AS quote FROM log WHERE text LIK
 """
 
 
-def _examples(*lines: str) -> str:
-    return "\b\nExamples:\n" + "\n".join(f"  hicache-doctor rules {line}" for line in lines)
-
-
-@app.command("list", epilog=_examples("list", "list --format json"))
+@app.command("list", epilog=examples("rules list", "rules list --format json"))
 def list_rules(form: FormatOption = Format.terminal) -> None:
     """Every rule: id, kind, affected releases, title."""
     base = _load(None)
@@ -88,7 +70,7 @@ def list_rules(form: FormatOption = Format.terminal) -> None:
         typer.echo(f"{row['id']:20} {row['kind']:13} {row['versions'] or '':18} {row['title']}")
 
 
-@app.command(epilog=_examples("show A2", "show A2 --format json"))
+@app.command(epilog=examples("rules show A2", "rules show A2 --format json"))
 def show(
     rule_id: Annotated[str, typer.Argument(metavar="ID", help="A signature or other verdict, such as A2.")],
     form: FormatOption = Format.terminal,
@@ -123,7 +105,7 @@ def show(
         typer.echo(f"  {way}")
 
 
-@app.command(epilog=_examples("check", "check my-rules/"))
+@app.command(epilog=examples("rules check", "rules check my-rules/"))
 def check(folder: FolderArgument = None, form: FormatOption = Format.terminal) -> None:
     """Look for wrong keys, dangling names, unreachable nodes and SQL that doesn't compile; exit 1 on an error."""
     from hicache_doctor.signatures.lint import check as lint
@@ -140,7 +122,7 @@ def check(folder: FolderArgument = None, form: FormatOption = Format.terminal) -
         raise typer.Exit(1)
 
 
-@app.command(epilog=_examples("test", "test my-rules/"))
+@app.command(epilog=examples("rules test", "rules test my-rules/"))
 def test(folder: FolderArgument = None, form: FormatOption = Format.terminal) -> None:
     """Run every rule's own cases and the healthy logs, which must raise nothing; exit 1 when one fails."""
     from hicache_doctor.rule_cases import run
@@ -157,7 +139,7 @@ def test(folder: FolderArgument = None, form: FormatOption = Format.terminal) ->
         raise typer.Exit(1)
 
 
-@app.command(epilog=_examples("new my-rules/"))
+@app.command(epilog=examples("rules new my-rules/"))
 def new(folder: Annotated[Path, typer.Argument(help="A directory to create.")]) -> None:
     """Start a directory of your own rules: one rule, one node, one piece of evidence."""
     if folder.exists():

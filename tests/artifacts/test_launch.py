@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hicache_doctor.artifacts.launch import looks_like_launch, parse, parse_server_args
-from hicache_doctor.artifacts.secret_text import is_secret, mask
+from hicache_doctor.artifacts.secret_text import is_secret
+from hicache_doctor.artifacts.secrets import scrub
 from tests.artifacts.small import mutations, numbered
 
 SCRIPT = """#!/usr/bin/env bash
@@ -270,9 +271,9 @@ def test_a_secret_is_never_in_any_row(shape: str, key: str, value: str) -> None:
 
 
 def test_masking_leaves_the_rest() -> None:
-    assert mask("a=1, api_key='x y', b=2") == "a=1, api_key='***', b=2"
-    assert mask("api_key=None, tokenizer_path='/m'") == "api_key=None, tokenizer_path='/m'"
-    assert mask("#new-token: 5514, token usage: 0.41") == "#new-token: 5514, token usage: 0.41"
+    assert scrub("a=1, api_key='x y', b=2") == "a=1, api_key='***', b=2"
+    assert scrub("api_key=None, tokenizer_path='/m'") == "api_key=None, tokenizer_path='/m'"
+    assert scrub("#new-token: 5514, token usage: 0.41") == "#new-token: 5514, token usage: 0.41"
 
 
 @given(
@@ -282,4 +283,4 @@ def test_never_raises(text: str) -> None:
     looks_like_launch(text)
     parse(numbered(text), "x")
     parse_server_args(text)
-    mask(text)
+    scrub(text)
