@@ -67,3 +67,13 @@ def test_logs_exported_newest_first_say_the_same(tmp_path: Path, sample: Path, n
         said.append((result.verdict.status, result.verdict.signature, result.store.rows(pairs)))
         result.store.close()
     assert said[0] == said[1]
+
+
+def test_a_report_names_what_is_not_shown_and_what_is_set_already() -> None:
+    result = analyze([str(shipped("samples") / "crash_dumps" / "pop_empty-0.5.14" / "input")])
+    result.store.close()
+    verdict = result.verdict
+    assert verdict.confidence_because and verdict.confidence_because.endswith(
+        "not shown by the artefacts: pool pressure"
+    )
+    assert any("Set here already" in a.do and "--hicache-ratio 3" in a.do for a in verdict.actions)

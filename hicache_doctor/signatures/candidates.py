@@ -22,7 +22,8 @@ class Candidates:
     def confidence(self, rule: Rule) -> tuple[Confidence, str, dict[str, Any]]:
         """The level, the phrase that says why, and the phrase's fields."""
         observed = [a for name in rule.observed if (a := self._evaluator.answer(name)).value == "yes"]
-        config = all(self._evaluator.answer(name).value == "yes" for name in rule.config)
+        unshown = [name for name in rule.config if self._evaluator.answer(name).value != "yes"]
+        config = not unshown
         version = self._facts.version_in(rule.versions) if rule.versions else None
         if observed and version is not False and config:
             return "certain", "certain_observed", {"observed": observed[0].claim()}
@@ -35,7 +36,7 @@ class Candidates:
         if config and version:
             return "certain", "certain", {}
         if version:
-            return "likely", "likely_version", {}
+            return "likely", "likely_version", {"unshown": ", ".join(unshown).replace("_", " ")}
         if config and rule.config:
             return "likely", "likely_config", {}
         return "possible", "possible", {}

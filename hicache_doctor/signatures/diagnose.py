@@ -12,6 +12,7 @@ from hicache_doctor import __version__
 from hicache_doctor.evidence import places, roles, shapes, streams
 from hicache_doctor.knowledge.records import knowledge_as_of
 from hicache_doctor.signatures import missing
+from hicache_doctor.signatures.advice import already_set
 from hicache_doctor.signatures.candidates import Candidates
 from hicache_doctor.signatures.facts import Facts, gather, shown_settings
 from hicache_doctor.signatures.fixes import fixes_of, root_cause
@@ -216,10 +217,15 @@ class _Dress:
 
     def _actions(self) -> list[Action]:
         return [
-            Action(when=a.when, do=a.do, command=a.command)
+            Action(when=a.when, do=a.do + self._set_already(a.command), command=a.command)
             for a in self._rule.actions
             if a.only_if is None or self._evaluator.answer(a.only_if).value == "yes"
         ]
+
+    def _set_already(self, command: str | None) -> str:
+        """A remark on the part of a command that changes nothing here; it may not be the way out."""
+        same = already_set(command, self._facts.settings)
+        return " " + fill(self._phrases["already_set"], {"options": ", ".join(same)}) if same else ""
 
     def _next(self, confidence: Confidence | None) -> list[NextEvidence]:
         out = [
