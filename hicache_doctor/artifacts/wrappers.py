@@ -21,6 +21,11 @@ _NO_HINTS: Mapping[str, str] = MappingProxyType({})
 _CRI = re.compile(rf"({when.STAMP}) (stdout|stderr) ([FP])(?::\w+)*(?: (.*))?", re.ASCII | re.DOTALL)
 _DROPPED = re.compile(r" {0,3}(?:```+|~~~+)\w*\s*|\s*-{2,} \| -{2,}(?: \| -{2,})*\s*|Script (?:started|done) on \d.*",
                       re.DOTALL)  # fmt: skip
+# An indented code block, as in Markdown or a chat: no program indents the first line of a record.
+_BLOCK = re.compile(r"( {2,}|\t[ \t]*)(?:\[20\d\d-\d\d-\d\d[ T]\d\d:\d\d:\d\d|"
+                    r"\[(?:(?:ATTN_CP|MOE_DP|CP|DP|PP|TP|EP)\d+ ?)+\] |"
+                    r"Process \d+: |(Traceback) \(most recent call last\):$)", re.ASCII)  # fmt: skip
+_DEDENTED = 1 << 31  # beside the bits of the habits: each goes once
 _DOCKER_CHUNK = 16384
 _MOST_JOINED = 64 << 20
 _MOST_HELD = 500_000
@@ -69,6 +74,8 @@ class Peeler:
         self._docker_ends = False
         self._csv: export.Csv | None = None
         self._held: list[_Piece] = []
+        self._indent = ""
+        self._after_blank = True
 
     def learn(self, lines: Iterable[str]) -> None:
         """Study the file's first lines (some 200) for wrappers that only show in repetition, and its order."""
@@ -95,7 +102,8 @@ class Peeler:
             return self._rows(self._csv.feed(line_no, offset, text), line_no)
         if self.newest_first:
             return self._hold(_Piece(text, Outer(), line_no, offset))
-        if not self._habits.known and surely_bare(text):
+        if not self._habits.known and not self._indent and surely_bare(text) and _BLOCK.match(text) is None:
+            self._after_blank = False
             return [Logical(text, line_no, line_no, offset, (), None, None, _NO_HINTS)]
         return self._run([_Piece(text, Outer(), line_no, offset)], line_no)
 
@@ -157,6 +165,19 @@ class Peeler:
                                outer.hints or _NO_HINTS))  # fmt: skip
         return out
 
+    def _dedent(self, text: str, outer: Outer) -> str | None:
+        """A code block's indentation off: from the first line of a record on, as long as the lines have it."""
+        if outer.used & _DEDENTED:
+            return None
+        blank, self._after_blank = self._after_blank, False
+        if not (self._indent and text.startswith(self._indent)):
+            block = _BLOCK.match(text)
+            self._indent = block[1] if block is not None and (blank or block[2] is None) else ""
+            if not self._indent:
+                return None
+        outer.used |= _DEDENTED
+        return text[len(self._indent) :]
+
     def _layers(self, piece: _Piece) -> str | None:
         """All prefix layers off. None when the piece was kept back to be joined."""
         text, outer = piece.text.rstrip("\r"), piece.outer
@@ -179,8 +200,12 @@ class Peeler:
             if rest is None:
                 rest = self._habits.strip(text, outer)
             if rest is None:
+                rest = self._dedent(text, outer)
+            if rest is None:
                 break
             text = rest.rstrip("\r")
+        if not text:
+            self._after_blank = True
         return text
 
     def _join(self, piece: _Piece, partial: bool) -> _Piece | None:

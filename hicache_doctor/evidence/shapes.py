@@ -157,7 +157,8 @@ def _say(a: Arithmetic) -> str:
     if a.received is None:
         if a.foreign:
             return f"{a.size} elements are not {a.own} tokens with any number of heads of {a.head_dim}"
-        return f"{a.size} elements fit no whole number of tokens with the usual head counts"
+        heads = (a.size or 0) // (a.own * (a.head_dim or 1))
+        return f"{a.size} elements are {a.own} tokens of {heads} heads of {a.head_dim}: the model's head count decides"
     if a.size is None:
         return f"{a.own} against {a.received}"
     return f"{a.size} / ({a.heads} x {a.head_dim}) = {a.received} tokens arrived, {a.own} were expected"

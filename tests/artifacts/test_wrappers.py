@@ -346,3 +346,33 @@ def test_hostile_lines_end_soon(line: str) -> None:
     began = time.process_time()
     peel(line)
     assert time.process_time() - began < 20  # minutes, where a step is quadratic
+
+
+@pytest.mark.parametrize("indent", ["  ", "    ", "\t"])
+@pytest.mark.parametrize(
+    "block",
+    [
+        ["[2026-05-20 12:00:11 PP2 TP0] Scheduler hit an exception: Traceback (most recent call last):",
+         '  File "a.py", line 1, in f', "    g()", "", "IndexError: pop from empty list"],
+        ["Traceback (most recent call last):", '  File "a.py", line 1, in f', "KeyError: 1"],
+        ["[PP1 TP0] Prefill batch, #new-seq: 1", "[PP0 TP0] Prefill batch, #new-seq: 1"],
+        ["Process 12: sglang::scheduler_PP0_TP0", "Thread 12 (idle): \"MainThread\"", "    recv (a.py:1)"],
+    ],
+)  # fmt: skip
+def test_an_indented_code_block(block: list[str], indent: str) -> None:
+    peeler = Peeler()
+    lines = ["Seen on two nodes:", "", *[indent + line if line else "" for line in block], "", "Any idea?", "  - none"]
+    out = [one.text for i, line in enumerate(lines, 1) for one in peeler.feed(i, 0, line)] + [
+        one.text for one in peeler.flush()
+    ]
+    assert out == ["Seen on two nodes:", "", *block, "", "Any idea?", "  - none"]
+
+
+def test_a_traceback_inside_a_message_keeps_its_indentation() -> None:
+    lines = [
+        "ray.exceptions.RayTaskError:",
+        "    Traceback (most recent call last):",
+        '      File "a.py", line 1, in f',
+    ]
+    peeler = Peeler()
+    assert [one.text for i, line in enumerate(lines, 1) for one in peeler.feed(i, 0, line)] == lines
