@@ -142,7 +142,7 @@ class Prefixes:
         if known is None:
             text = b"".join(w.to_bytes(8, "little") for w in words)[:19].decode()
             try:
-                known = datetime.strptime(text, "%Y-%m-%d %H:%M:%S").replace(tzinfo=timezone.utc).timestamp()
+                known = datetime.fromisoformat(text).replace(tzinfo=timezone.utc).timestamp()
             except ValueError:
                 known = float("nan")
             if len(self._times) >= _KNOWN_TIMES:

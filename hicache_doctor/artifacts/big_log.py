@@ -7,10 +7,10 @@ frequent are put aside as bytes, and only the last ones are read at the end: wha
 
 from __future__ import annotations
 
-from collections import deque
 from typing import TYPE_CHECKING
 
 from hicache_doctor.artifacts.batch_lines import BatchLines
+from hicache_doctor.artifacts.last_lines import LastLines
 from hicache_doctor.artifacts.scan import Lines, LiteralScanner
 from hicache_doctor.artifacts.secrets import Scrubber
 from hicache_doctor.artifacts.sglang_log import LogReader
@@ -58,7 +58,7 @@ class BigLog:
         self.reader = LogReader(source.path, vocabulary, batches=False)
         self.batches = BatchLines(source.path, rank_of=_label)
         self._seen: dict[str, int] = {}
-        self._frequent: dict[int, deque[tuple[int, int, bytes]]] = {}
+        self._frequent: dict[int, LastLines] = {}
         self._fed = 0
         self._follow = 0
         self.lines = 0
@@ -154,17 +154,16 @@ class BigLog:
         rare = np.add.reduceat((~often[lines.ids]).astype(np.int64), lines.first[:-1]) > 0
         leading = lines.ids[lines.first[:-1]]
         for literal in np.flatnonzero(often).tolist():
-            kept = self._frequent.setdefault(literal, deque(maxlen=LAST_OF_FREQUENT))
-            for i in np.flatnonzero(~rare & (leading == literal))[-LAST_OF_FREQUENT:].tolist():
-                start, end = int(lines.start[i]), int(lines.end[i])
-                kept.append((int(lines.number[i]), window.offset + start, bytes(window.data[start:end])))
+            kept = self._frequent.setdefault(literal, LastLines(LAST_OF_FREQUENT))
+            of_it = ~rare & (leading == literal)
+            kept.add(window, lines.number[of_it], lines.start[of_it], lines.end[of_it])
         return [int(i) for i in np.flatnonzero(rare)]
 
     def _is_frequent(self, keys: tuple[str, ...]) -> bool:
         return all(self._seen.get(k, 0) > FREQUENT and k not in OPENERS for k in keys)
 
     def _deferred(self, starts: list[int]) -> list[Row]:
-        lines = sorted(item for kept in self._frequent.values() for item in kept)
+        lines = sorted(item for kept in self._frequent.values() for item in kept.lines())
         if not lines:
             return []
         reader = LogReader(self._source.path, self.reader.vocabulary, batches=False, keep_all=True)

@@ -71,7 +71,7 @@ class LiteralScanner(Generic[K]):
         # finds every one.
         # A DFA: with more literals than a SIMD prefilter takes it is twice as fast as the default.
         self._fast: Any = BytesAhoCorasick(texts, matchkind=MatchKind.LeftmostFirst, implementation=Implementation.DFA)
-        self._all: Any = BytesAhoCorasick(texts, matchkind=MatchKind.Standard)
+        self._all: Any = BytesAhoCorasick(texts, matchkind=MatchKind.Standard, implementation=Implementation.DFA)
 
     def scan(self, window: Window) -> Lines[K]:
         """The candidate lines of a window. Hits that a neighbouring window answers for are left to it."""

@@ -39,7 +39,7 @@ class Window:
     in the next one. A hit belongs to the window whose ``own`` (start, end) holds its first byte.
     """
 
-    __slots__ = ("_count", "_newlines", "continued", "cut", "data", "first_line", "offset", "own")
+    __slots__ = ("_copy", "_count", "_newlines", "continued", "cut", "data", "first_line", "offset", "own")
 
     def __init__(
         self,
@@ -58,6 +58,14 @@ class Window:
         self.own = (GUARD if continued else 0, len(data) - GUARD if cut else len(data))
         self._count: int | None = None
         self._newlines: Places | None = None
+        self._copy: bytes | None = None
+
+    @property
+    def copy(self) -> bytes:
+        """The bytes, copied once: they outlive the mapping."""
+        if self._copy is None:
+            self._copy = bytes(self.data)
+        return self._copy
 
     @property
     def array(self) -> NDArray[np.uint8]:
