@@ -30,7 +30,7 @@ class Candidates:
         if rule.versions is None and rule.kind == "signature" and len(rule.id) > 1:
             return ("likely", "likely_no_bound", {}) if config else ("possible", "possible", {})
         if len(rule.id) == 1 and rule.form is not None:
-            return ("likely", "likely_config", {}) if config and rule.config else ("possible", "possible", {})
+            return ("likely", "likely_form", {}) if config and rule.config else ("possible", "possible", {})
         if rule.kind == "other_cause":
             return "likely", "likely_no_bound", {}
         if config and version:

@@ -59,7 +59,7 @@ def test_an_observed_divergence_is_certain_unless_the_release_forbids_it() -> No
 def test_without_a_bound_or_a_variant_nothing_is_certain_by_text() -> None:
     assert level(rule(config=["yes"]), IN) == ("likely", "likely_no_bound")
     assert level(rule(config=["unknown"]), IN) == ("possible", "possible")
-    assert level(rule("A", form="A", config=["yes"]), IN) == ("likely", "likely_config")
+    assert level(rule("A", form="A", config=["yes"]), IN) == ("likely", "likely_form")
     assert level(rule("A", form="A"), IN) == ("possible", "possible")
     assert level(rule("x", kind="other_cause"), IN) == ("likely", "likely_no_bound")
 
