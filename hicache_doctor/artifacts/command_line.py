@@ -21,6 +21,8 @@ _ITEM = re.compile(r"^\s*-\s+(?P<item>\S.*?)\s*$|^\s*[\"'](?P<quoted>(?:[^\"'\\]
 _TOKEN = re.compile(
     r"\"((?:[^\"\\]|\\.)*)\"|'([^']*)'|\$\(\([^()]*(?:\([^()]*\)[^()]*)*\)\)|\$\([^()]*\)|\\.|[^\s\"'\\;|&]|[;|&]+|\s+"
 )
+# A command in Markdown's inline code; `hostname` within a command is the shell's own.
+_INLINE_CODE = re.compile(r"`([^`\n]*(?:launch_server|sglang serve|(?<![^\s`])--[a-z])[^`\n]*)`")
 _NEGATIVE = re.compile(r"-\d+(?:\.\d+)?")
 _FLAG = re.compile(r"--?[A-Za-z][\w-]*(?:=.*)?", re.S)
 _CUT_FLAG = re.compile(r"--?(?:[A-Za-z][\w-]*-)?")
@@ -124,7 +126,7 @@ def _words(text: str) -> list[str]:
     """Shell words; ``;``, ``&&`` and ``|`` are words of their own; comments are dropped."""
     out: list[str] = []
     word: str | None = None
-    for m in _TOKEN.finditer(text[:50_000]):
+    for m in _TOKEN.finditer(_INLINE_CODE.sub(r" ; \1 ; ", text[:50_000])):
         piece = m.group()
         if piece.isspace():
             out += [] if word is None else [word]

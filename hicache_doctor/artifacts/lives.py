@@ -53,20 +53,35 @@ def select(rows_by_artifact: Mapping[str, list[Row]], life: int | None = None) -
         chosen = (failed or lives)[-1] if life is None else lives[min(max(life, 1), len(lives)) - 1]
         earlier += [_earlier(artifact, f) for n in failed if n != chosen and (f := _failure(rows, n)) is not None]
         starts = {n: min((r.line or 0 for r in dated if r.life == n), default=0) for n in lives}
-        rows[:] = [r for r in rows if _belongs(r, chosen, starts)]
+        configured = _configured(rows, chosen, starts)
+        rows[:] = [r for r in rows if _belongs(r, chosen, configured, starts)]
         kept[artifact] = chosen
     others, dropped = _other_incidents(rows_by_artifact)
     earlier = sorted([*earlier, *others], key=lambda e: (e.ts is None, e.ts or 0.0, e.artifact, e.line))
     return Selection(kept, earlier, dropped)
 
 
-def _belongs(row: Row, chosen: int, starts: Mapping[int, int]) -> bool:
+def _belongs(row: Row, chosen: int, configured: int, starts: Mapping[int, int]) -> bool:
     if isinstance(row, (LogRecord, ExceptionRow, Batch, Stack)):
         return row.life == chosen
     if isinstance(row, Setting) and row.line is not None and _of_a_life(row):
-        of = max((n for n, start in starts.items() if start <= row.line), default=chosen)
-        return of == chosen
+        return _life_at(row.line, chosen, starts) == (chosen if row.key == BOUND_KEY else configured)
     return True
+
+
+def _life_at(line: int, chosen: int, starts: Mapping[int, int]) -> int:
+    return max((n for n, start in starts.items() if start <= line), default=chosen)
+
+
+def _configured(rows: list[Row], chosen: int, starts: Mapping[int, int]) -> int:
+    """The life whose server_args hold for the chosen one: its own, or, where its head is lost, the nearest one's,
+    because a restart repeats the command."""
+    shown = {
+        _life_at(r.line, chosen, starts)
+        for r in rows
+        if isinstance(r, Setting) and r.line is not None and "server_args" in r.source
+    }
+    return min(shown or {chosen}, key=lambda n: (abs(n - chosen), n))
 
 
 def _of_a_life(row: Setting) -> bool:

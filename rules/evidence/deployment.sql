@@ -16,6 +16,10 @@ SELECT * FROM (
   UNION ALL SELECT artifact, line, line, rank, ts, name FROM sample WHERE rank LIKE '%PP%' OR rank LIKE '%TP%')
 LIMIT 3
 
+-- evidence: release_stated
+-- says: the release is stated: {value}
+SELECT artifact, line, line AS line_end, NULL AS rank, quote, value FROM cfg WHERE key = 'sglang_version' LIMIT 1
+
 -- evidence: other_engine
 -- says: the artefacts come from another engine ({what})
 SELECT artifact, line, line_end, rank, ts, text AS quote,

@@ -284,3 +284,17 @@ def test_never_raises(text: str) -> None:
     parse(numbered(text), "x")
     parse_server_args(text)
     scrub(text)
+
+
+@pytest.mark.parametrize(
+    "text, values",
+    [
+        ("Launch: `python -m sglang.launch_server --pp-size 4 --hicache-storage-backend mooncake` and it hangs",
+         {"pp_size": "4", "hicache_storage_backend": "mooncake"}),
+        ("We use `--pp-size 4 --hicache-storage-prefetch-policy timeout`.",
+         {"pp_size": "4", "hicache_storage_prefetch_policy": "timeout"}),
+        ("python -m sglang.launch_server --host `hostname -i` --pp-size 4", {"host": "`hostname -i`", "pp_size": "4"}),
+    ],
+)  # fmt: skip
+def test_inline_code(text: str, values: dict[str, str]) -> None:
+    assert read(text) == values

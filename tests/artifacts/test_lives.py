@@ -88,6 +88,21 @@ def test_a_healthy_restart_after_the_crash_hides_nothing(tmp_path: Path) -> None
     assert (verdict.signature, verdict.first_failing_rank) == ("A1", "PP1")
 
 
+def test_a_life_whose_head_is_lost_has_the_command_of_its_restart(tmp_path: Path) -> None:
+    # GIVEN logs that begin after the start, and go on with the restart
+    files = a1_like()
+    again = healthy(start=START + HOUR)
+    headless = {
+        name: "\n".join(line for line in text.split("\n") if "server_args" not in line) for name, text in files.items()
+    }
+    alone = diagnose(tmp_path, headless)
+    verdict = diagnose(tmp_path, {name: headless[name] + again[name] for name in files})
+    # THEN the crash is the verdict, with the settings that the restart repeats
+    assert verdict.first_failing_rank == "PP1" and verdict.form == "A"
+    assert alone.settings.get("enable_hierarchical_cache") is None
+    assert verdict.settings["enable_hierarchical_cache"] is not None
+
+
 def test_two_crashes_of_another_kind(tmp_path: Path) -> None:
     # GIVEN ack queues that ran empty, and an hour later a shape error
     before = {}
