@@ -26,21 +26,24 @@ _IMAGE = re.compile(
     rf"(?<![\w/:.-])((?:[\w.-]+(?::\d+)?/)+[\w.-]*sglang[\w.-]*(?:/[\w.-]+)*):(v?(?:({_VERSION})|[a-z])[\w.-]*)"
 )
 _SGLANG = re.compile(
-    r"(?<![\w/.:-])sglang(?:\[[\w,-]+\])?"
-    r"(?P<how>\s*===?\s*|\s*[:=@]\s*v?|\s+(?:version|release)?:?\s*v?|-v?)"
+    r"(?<![\w/.-])(?<![\x00-\x7f]:)sglang(?:\[[\w,-]+\])?"
+    r"(?P<how>\s*===?\s*|\s*[:\uff1a=@]\s*v?|\s*(?:version|release|版本号?)\s*[:\uff1a=]?\s*v?|\s+:?\s*v?|-v?)"
     rf"(?P<version>{_VERSION})(?![\w*])",
-    re.I,
+    re.I | re.A,  # prose in any script stands right beside words, options and numbers
 )
 _FLAG = re.compile(
-    r"(?<![\w-])(?P<dashes>--)(?:sglang-)?(?P<option>[a-z][a-z0-9-]+)(?:[= ]+(?P<value>(?!-)[\w./:{}\"'+-]+))?"
+    r"(?<![\w-])(?P<dashes>--)(?:sglang-)?(?P<option>[a-z][a-z0-9-]+)(?:[= ]+(?P<value>(?!-)[\w./:{}\"'+-]+))?",
+    re.A,
 )
 # Options that no other program has: without one of them, `--tp 8` may be anybody's.
 _DISTINCTIVE = re.compile(
     r"--sglang-|--pp-size|--pipeline-parallel-size|--hicache-|hierarchical-cache|--disaggregation-mode"
 )
-_PLAIN_VERSION = re.compile(r"\bversion[\"']?\s*[:= ]\s*[\"']?v?(0\.[45]\.\d+(?:\.post\d+)?)(?![\w.]*\w)", re.I)
+_PLAIN_VERSION = re.compile(
+    r"(?:\bversion|版本号?)[\"']?\s*[:\uff1a= ]\s*[\"']?v?(0\.[45]\.\d+(?:\.post\d+)?)(?![\w.]*\w)", re.I | re.A
+)
 # A note that only says "tag v0.5.19-cu129": SGLang's own tags look like no other project's.
-_TAG = re.compile(r"(?<![\w/.:@-])v(0\.[45]\.\d+(?:\.post\d+)?)(?:-(?:cu|rocm)\w+)?(?![\w.]*\w)")
+_TAG = re.compile(r"(?<![\w/.:@-])v(0\.[45]\.\d+(?:\.post\d+)?)(?:-(?:cu|rocm)\w+)?(?![\w.]*\w)", re.A)
 _PACKAGES = {
     "pytorch": "torch_version", "torch": "torch_version", "sgl_kernel": "sgl_kernel_version",
     "sgl-kernel": "sgl_kernel_version", "sglang-kernel": "sgl_kernel_version", "python": "python_version",

@@ -31,7 +31,9 @@ class Answer:
 
     def claim(self) -> str:
         """The sentence of the evidence, filled from its first row."""
-        return fill(self.says, {"n": len(self.rows), **(self.rows[0] if self.rows else {})})
+        row = dict(self.rows[0]) if self.rows else {}
+        row["rank"] = row.get("rank") or "a rank"  # one that the artefact does not name
+        return fill(self.says, {"n": len(self.rows), **row})
 
     def citations(self, limit: int = MAX_CITATIONS) -> list[Citation]:
         """Where the rows were read."""

@@ -76,10 +76,12 @@ SELECT artifact, at_line AS line, line_end, rank, ts, quote FROM place WHERE fra
 
 -- evidence: hicache_vote_against_pp_recv
 -- says: the first stage is inside a HiCache collective while a later stage waits for its tensors
+-- (the whole stage as far as it is shown: a vote that a peer of the stage has not entered is another matter)
 SELECT p.artifact, p.at_line AS line, p.line_end, p.rank, p.ts, p.quote FROM place p
 WHERE p.source <> 'traceback' AND p.place IN ('write_vote', 'load_vote', 'hicache_vote') AND regexp_extract(p.rank, 'PP(\d+)', 1) = '0'
   AND EXISTS (SELECT 1 FROM place q WHERE q.source <> 'traceback' AND q.place LIKE 'pp_recv%' AND regexp_extract(q.rank, 'PP(\d+)', 1) <> '0')
-  AND NOT EXISTS (SELECT 1 FROM place q WHERE q.source <> 'traceback' AND q.place = 'recv_requests')
+  AND NOT EXISTS (SELECT 1 FROM place q WHERE q.source <> 'traceback' AND (q.place = 'recv_requests'
+    OR regexp_extract(q.rank, 'PP(\d+)', 1) = '0' AND q.place LIKE 'pp_recv%'))
 LIMIT 2
 
 -- evidence: gpu_collective_all

@@ -298,3 +298,22 @@ def test_never_raises(text: str) -> None:
 )  # fmt: skip
 def test_inline_code(text: str, values: dict[str, str]) -> None:
     assert read(text) == values
+
+
+@pytest.mark.parametrize(
+    "text, version",
+    [
+        ("\u73af\u5883:SGLang \u7248\u672c:0.5.13,8\u5361", "0.5.13"),
+        ("\u73af\u5883\uff1aSGLang\u7248\u672c\uff1a0.5.13.post1\uff0c8\u5361", "0.5.13.post1"),
+        ("\u4f7f\u7528SGLang 0.5.12\u7248\u672c", "0.5.12"),
+        ("\u6211\u4eec\u7528\u7684\u662fsglang==0.5.14\uff0c", "0.5.14"),
+        ("\u955c\u50cflmsysorg/sglang:v0.5.15-cu129\u3002", "0.5.15"),
+    ],
+)
+def test_a_release_in_chinese_prose(text: str, version: str) -> None:
+    assert read(text)["sglang_version"] == version
+
+
+def test_options_in_chinese_prose() -> None:
+    text = "\u5f00\u542f--enable-hierarchical-cache\uff0c\u53c2\u6570--pp-size 4\uff0c\u5176\u4ed6\u9ed8\u8ba4"
+    assert read(text) == {"enable_hierarchical_cache": "True", "pp_size": "4"}

@@ -102,7 +102,7 @@ def test_a_wrong_name_and_wrong_sql_are_rule_errors() -> None:
 def test_a_claim_is_filled_from_the_first_row_and_the_number_of_rows() -> None:
     rows = [{"rank": "PP1", "x": 2.5}, {"rank": "PP0", "x": 1}]
     assert Answer("e", "yes", rows, "{n} rows, first {rank} with {x:.1f}").claim() == "2 rows, first PP1 with 2.5"
-    assert Answer("e", "no", [], "{n} rows, first {rank}").claim() == "0 rows, first ?"
+    assert Answer("e", "no", [], "{n} rows, first {rank}").claim() == "0 rows, first a rank"
 
 
 class Secret:
