@@ -84,8 +84,10 @@ def looks_like_launch(text: str) -> bool:
 def parse(lines: Sequence[tuple[int, str]], artifact: str) -> list[Setting]:
     """The settings by line; the same key may come several times, from several sources. Never raises."""
     lines = [(n, _BLANKS.sub(" " * 40, t.rstrip())) for n, t in lines if len(t) < 100_000]
-    secrets: set[str] = set()
     found = list(_json(lines) or _text(lines))
+    if not found:
+        return []
+    secrets: set[str] = set()
     used = {number for number, *_ in found}
     scrubber = Scrubber()
     by_line = {n: line.strip() for n, t in lines if (line := scrubber.line(t)) and n in used}

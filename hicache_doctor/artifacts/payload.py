@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator, Mapping
 
 from hicache_doctor.artifacts import when
+from hicache_doctor.artifacts.sglang_prefix import RANK_TOKEN
 
 _ANSI = re.compile(r"\x1b(?:\[[0-?]*(?: q|[!-/]?[@-~])|\][^\x07\x1b]*(?:\x07|\x1b\\)|[()*+#%][0-~]|[0-OQ-WYZ\\^_`-~])")
 _CARET_ANSI = re.compile(r"\^\[\[[0-9;]*m|(?<!001b)(?<!x1b)(?<!033)\[\d{1,3}(?:;\d{1,3})*m", re.IGNORECASE)
@@ -25,7 +26,7 @@ _START = re.compile(
 )
 _QUOTING = ("ReqInput(", "Receive: ", "Finish: ", "text='", 'text="', "text':", 'text":', "prompt=", "prompt'",
             'prompt"', "content'", 'content"', "input_text")  # fmt: skip
-_RANKED = re.compile(r"(?:ATTN_CP|MOE_DP|CP|DP|PP|TP|EP)\d+", re.ASCII)
+_RANKED = re.compile(RANK_TOKEN, re.ASCII)
 
 _FRAME = re.compile(r'\sFile "([^"]*)", line (\d+)(?:, in (\S+))?')
 _COLLAPSED = re.compile(r'Traceback \(most recent call last\):(?=\s+File "[^"]*", line \d+)')

@@ -6,7 +6,6 @@ import re
 
 _SCHEDULER = re.compile(r"sglang::\w*?scheduler((?:[ _][A-Z][A-Z_]{0,12}?\d{1,6})+)(?![0-9A-Za-z])")
 _TOKEN = re.compile(r"[ _]([A-Z][A-Z_]*?\d+)")
-_CUT = re.compile(r"sglang::sched")
 
 
 def rank_of_title(title: str | None) -> str | None:
@@ -16,8 +15,3 @@ def rank_of_title(title: str | None) -> str | None:
     """
     found = _SCHEDULER.search(title or "")
     return " ".join(_TOKEN.findall(found.group(1))) if found else None
-
-
-def is_scheduler(title: str | None) -> bool:
-    """True for a scheduler's title, also when ``top`` or the kernel cut it (``sglang::schedul``)."""
-    return _CUT.search(title or "") is not None

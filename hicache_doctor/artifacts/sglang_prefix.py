@@ -14,9 +14,11 @@ from typing import NamedTuple
 from hicache_doctor.artifacts import when
 
 _STAMPED = re.compile(r"\[(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)(?:[.,](\d{1,6}))?((?: [^\s\[\]]+)*)\](?: |$)?", re.ASCII)
-_BARE = re.compile(r"\[((?:ATTN_CP|MOE_DP|CP|DP|PP|TP|EP)\d+(?: (?:ATTN_CP|MOE_DP|CP|DP|PP|TP|EP)\d+)*)\](?: |$)",
-                   re.ASCII)  # fmt: skip
-_TOKEN = re.compile(r"(ATTN_CP|MOE_DP|CP|DP|PP|TP|EP)(\d{1,6})", re.ASCII)
+_NAME = "ATTN_CP|MOE_DP|CP|DP|PP|TP|EP"
+RANK_TOKEN = rf"(?:{_NAME})\d+"
+"""One rank of a prefix, such as ``PP1``, as a part of a pattern."""
+_BARE = re.compile(rf"\[({RANK_TOKEN}(?: {RANK_TOKEN})*)\](?: |$)", re.ASCII)
+_TOKEN = re.compile(rf"({_NAME})(\d{{1,6}})", re.ASCII)
 _KEY = {"DP": "dp", "PP": "pp", "ATTN_CP": "cp", "CP": "cp", "MOE_DP": "moe_dp", "TP": "tp", "EP": "ep"}
 _ORDER = (("dp", "DP"), ("pp", "PP"), ("cp", "ATTN_CP"), ("moe_dp", "MOE_DP"), ("tp", "TP"), ("ep", "EP"))
 

@@ -16,6 +16,7 @@ from types import MappingProxyType
 from hicache_doctor.artifacts import export, payload, when
 from hicache_doctor.artifacts.habits import Habits
 from hicache_doctor.artifacts.layers import Outer, layer_for, surely_bare
+from hicache_doctor.artifacts.sglang_prefix import RANK_TOKEN
 
 _NO_HINTS: Mapping[str, str] = MappingProxyType({})
 _CRI = re.compile(rf"({when.STAMP}) (stdout|stderr) ([FP])(?::\w+)*(?: (.*))?", re.ASCII | re.DOTALL)
@@ -23,7 +24,7 @@ _DROPPED = re.compile(r" {0,3}(?:```+|~~~+)\w*\s*|\s*-{2,} \| -{2,}(?: \| -{2,})
                       re.DOTALL)  # fmt: skip
 # An indented code block, as in Markdown or a chat: no program indents the first line of a record.
 _BLOCK = re.compile(r"( {2,}|\t[ \t]*)(?:\[20\d\d-\d\d-\d\d[ T]\d\d:\d\d:\d\d|"
-                    r"\[(?:(?:ATTN_CP|MOE_DP|CP|DP|PP|TP|EP)\d+ ?)+\] |"
+                    rf"\[(?:{RANK_TOKEN} ?)+\] |"
                     r"Process \d+: |(Traceback) \(most recent call last\):$)", re.ASCII)  # fmt: skip
 _DEDENTED = 1 << 31  # beside the bits of the habits: each goes once
 _DOCKER_CHUNK = 16384

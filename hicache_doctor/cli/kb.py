@@ -187,7 +187,7 @@ def _card(record: PullRequest) -> list[tuple[str, str]]:
     first = record.first_release or (f"after {between['after']}, by {between['by']}" if between else "none")
     when = record.merged_or_closed or " to ".join(day or "?" for day in record.merged_or_closed_between or ())
     rows = [
-        ("", f"{_label(record)}  {record.title}{'' if record.title_exact else '  (title approximate)'}"),
+        ("", f"{_reference(record.id)}  {record.title}{'' if record.title_exact else '  (title approximate)'}"),
         ("state", f"{record.state}{' ' + when if when else ''} ({record.kind} of {record.repo})"),
         ("opened", record.opened or ""),
         ("first release", first if record.kind == "pr" else ""),
@@ -207,10 +207,6 @@ def _reference(name: str) -> str:
     return name if "#" in name else f"#{name}"
 
 
-def _label(record: PullRequest) -> str:
-    return _reference(record.id)
-
-
 def _first(record: PullRequest, tree: str | None) -> str:
     parts = record.first_release_by_part
     if tree and parts:
@@ -223,7 +219,14 @@ def _print_records(records: list[PullRequest], first_here: set[str] | None = Non
     """A table on a terminal, two lines a record on a narrow one, and one tab-separated line a record into a pipe."""
     marks = first_here or set()
     rows = [
-        ("+" if r.id in marks else " ", _label(r), r.state, _first(r, tree), ",".join(r.signatures) or "-", r.title)
+        (
+            "+" if r.id in marks else " ",
+            _reference(r.id),
+            r.state,
+            _first(r, tree),
+            ",".join(r.signatures) or "-",
+            r.title,
+        )
         for r in records
     ]
     if not sys.stdout.isatty():
