@@ -1,0 +1,1 @@
+"""Getting evidence out of running processes."""
