@@ -1,0 +1,87 @@
+"""What a run of the reference runtime is made of: the same on every rank, known before it starts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from hicache_doctor.runtime.faults import NO_FAULTS, FaultPlan
+from hicache_doctor.runtime.fixes import ALL, Fixes
+from hicache_doctor.runtime.workload import Workload
+from hicache_doctor.runtime.world import Topology
+
+
+@dataclass(frozen=True, slots=True)
+class ModelShape:
+    """The small transformer. ``kind`` null has no weights: KV content is a hash of token prefix and layer range."""
+
+    kind: str = "null"  # null | mha | mla
+    layers: int = 4
+    hidden: int = 32
+    heads: int = 4
+    head_dim: int = 8
+    vocab: int = 509
+    kv_rank: int = 16
+    layer_partition: tuple[int, ...] = ()
+
+    def partition(self, pp_size: int) -> tuple[int, ...]:
+        """Layers of each stage; what does not divide goes to the last ones, as upstream's even split does."""
+        if self.layer_partition:
+            return self.layer_partition
+        base, rest = divmod(self.layers, pp_size)
+        return tuple(base + (1 if p >= pp_size - rest else 0) for p in range(pp_size))
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """One run. Sizes are pages of ``page_size`` tokens unless they say tokens; times are nanoseconds."""
+
+    topo: Topology = field(default_factory=lambda: Topology(pp_size=2))
+    fixes: Fixes = ALL
+    faults: FaultPlan = NO_FAULTS
+    workload: Workload = field(default_factory=Workload)
+    model: ModelShape = field(default_factory=ModelShape)
+    seed: int = 1
+    steps: int = 5000
+    tree: str = "hiradix"  # hiradix | unified
+    page_size: int = 4
+    device_pages: int = 96
+    host_pages: int = 160
+    host_bytes: int = 0
+    """A fixed host size (``--hicache-size``): pages follow from the stage's layers, so that stages may differ."""
+    write_policy: str = "write_through"  # write_through | write_through_selective | write_back
+    load_back_threshold: int = 10
+    """Tokens."""
+    load_back_quota: int = 0
+    """Tokens a load back may take; 0: no quota."""
+    max_running: int = 8
+    """Requests a microbatch."""
+    max_prefill_tokens: int = 256
+    chunk_tokens: int = 64
+    dynamic_chunking: bool = False
+    chunk_smooth: float = 0.75
+    context_tokens: int = 4096
+    l3: str | None = None  # None | memory | file | mooncake
+    l3_path: str = ""
+    prefetch_policy: str = "timeout"  # best_effort | wait_complete | timeout
+    prefetch_threshold: int = 8
+    """Tokens."""
+    prefetch_timeout_base: int = 2_000_000_000
+    prefetch_timeout_per_ki_token: int = 100_000_000
+    prefetch_timeout_max: int = 30_000_000_000
+    io_batch: int = 4
+    """Pages an L3 batch (upstream: 128)."""
+    backup_acks: str = "agreed"  # agreed | local (the seed)
+    scheduler: str = "replicated"  # replicated | planned (PP0's centralised plan)
+    disaggregation: str = "null"  # null | prefill
+    dp_attention: bool = False
+    dp_policy: str = "round_robin"
+    waiting_timeout: int = 0
+    running_timeout: int = 0
+    wire_timeout: int = 20_000_000_000
+    debug: bool = False
+    """Record locks, allocations and stamps too, and check ownership of slots at every step."""
+
+    def but(self, **changes: Any) -> Config:
+        """The same run with some fields changed."""
+        return replace(self, **changes)

@@ -1,0 +1,136 @@
+"""Fault plans: what goes wrong outside the protocol, as data. Physical faults only; a missing repair is a switch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+from hicache_doctor.errors import UsageError
+
+
+@dataclass(frozen=True, slots=True)
+class CopyLag:
+    """Copies of ``engine`` on a stage are seen as ready only ``steps`` scheduler steps after they were submitted (a
+    gate on the finish event, so the order is forced and not left to sleeping)."""
+
+    pp: int
+    steps: int
+    engine: str = "write"
+    tp: int = -1
+    every: int = 1
+    """Only each n-th copy is late."""
+
+
+@dataclass(frozen=True, slots=True)
+class LostKeys:
+    """L3 lost keys on one stage: of the stored pages every ``every``-th (by hash) is missing there."""
+
+    pp: int
+    every: int = 2
+    tp: int = -1
+    when: str = "get"  # exists | get: seen at the query, or only when it is read
+
+
+@dataclass(frozen=True, slots=True)
+class Outage:
+    """L3 answers nothing between two steps of the rank (to -1: for ever)."""
+
+    start: int
+    end: int
+    pp: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Refuse:
+    """The n-th submission of a queue finds no room on one rank (fragmentation, another user of the memory)."""
+
+    queue: str  # write | load
+    nth: int
+    pp: int
+    tp: int = -1
+    count: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Abort:
+    """The client of ``rid`` goes away: at a step, or when the request reaches a state."""
+
+    rid: int
+    step: int = -1
+    state: str = ""  # waiting | prefetching | chunked | running | bootstrap | agreed
+
+
+@dataclass(frozen=True, slots=True)
+class FaultPlan:
+    """All faults of a run; ``seed`` decides what is random in them."""
+
+    seed: int = 1
+    copy_lag: tuple[CopyLag, ...] = ()
+    jitter: int = 100
+    """Percent by which a copy's duration varies."""
+    slow_copy: tuple[tuple[int, int], ...] = ()
+    """(stage, factor): copies of that stage take that many times as long."""
+    slow_l3: tuple[tuple[int, int], ...] = ()
+    """(stage, factor)."""
+    lost_keys: tuple[LostKeys, ...] = ()
+    outages: tuple[Outage, ...] = ()
+    refuse: tuple[Refuse, ...] = ()
+    aborts: tuple[Abort, ...] = ()
+    clock_skew: tuple[tuple[int, int], ...] = ()
+    """(global rank, ns): its clock is ahead."""
+    clock_step: int = 1
+    """Resolution of the wall clock in ns."""
+    lag_stage: tuple[tuple[int, int], ...] = ()
+    """(stage, ns): that much more a step."""
+    profile_fails: tuple[int, ...] = ()
+    """Stages whose dynamic-chunk profiling raises."""
+    batch_full: tuple[tuple[int, int, int], ...] = ()
+    """(global rank, first step, last step): its ``batch_is_full`` is set."""
+    restart_l3: int = -1
+    """The step at which L3 is restarted empty."""
+    misroute: str = ""  # '' | twice | missed | control_to_all
+    kill: tuple[tuple[int, int], ...] = ()
+    """(global rank, step): SIGKILL."""
+
+    @property
+    def quiet(self) -> bool:
+        """Nothing but the seed and the jitter is set."""
+        plain = FaultPlan(seed=self.seed, jitter=self.jitter)
+        return self == plain
+
+
+NO_FAULTS = FaultPlan()
+_ITEMS: dict[str, Any] = {
+    "copy_lag": CopyLag,
+    "lost_keys": LostKeys,
+    "outages": Outage,
+    "refuse": Refuse,
+    "aborts": Abort,
+}
+
+
+def from_dict(raw: dict[str, Any], where: str = "fault plan") -> FaultPlan:
+    """A plan from parsed YAML.
+
+    Raises:
+        UsageError: a key or a value is wrong; the message names it and the nearest right key.
+    """
+    import difflib
+
+    names = [f.name for f in fields(FaultPlan)]
+    done: dict[str, Any] = {}
+    for key, value in raw.items():
+        if key not in names:
+            near = difflib.get_close_matches(str(key), names, 1)
+            hint = f"; did you mean {near[0]}?" if near else f"; keys are {', '.join(names)}"
+            raise UsageError(f"{where}: no fault {key!r}{hint}")
+        try:
+            if key in _ITEMS:
+                done[key] = tuple(_ITEMS[key](**item) for item in value)
+            elif isinstance(value, list):
+                done[key] = tuple(tuple(v) if isinstance(v, list) else v for v in value)
+            else:
+                done[key] = value
+        except TypeError as e:
+            raise UsageError(f"{where}: {key}: {e}") from None
+    return FaultPlan(**done)
