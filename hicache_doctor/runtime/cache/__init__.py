@@ -1,0 +1,1 @@
+"""The cache tiers: tree, pools, transfer, prefetch."""

@@ -1,0 +1,1 @@
+"""What computes: the null model for checking content, a small transformer for checking tokens."""

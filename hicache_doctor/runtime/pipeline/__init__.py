@@ -1,0 +1,1 @@
+"""Between the stages: the leader's counts, proxy tensors, the centralised plan."""

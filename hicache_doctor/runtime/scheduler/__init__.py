@@ -1,0 +1,1 @@
+"""The scheduler step: receive, form a batch, forward, result."""
