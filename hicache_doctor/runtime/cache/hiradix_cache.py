@@ -1,0 +1,207 @@
+"""HiRadixCache: one vote for write acks, one for load acks, one for the storage queues."""
+
+from __future__ import annotations
+
+from hicache_doctor.probes.kinds import Kind, Q, Site
+from hicache_doctor.runtime.cache.cache_controller import HiCacheAck, PrefetchOperation
+from hicache_doctor.runtime.cache.hicache import SENDS_HELD, HiCache
+from hicache_doctor.runtime.fixes import Fix
+from hicache_doctor.runtime.world import Queue, Vector
+
+DRAIN, DRAIN_STORAGE = int(Kind.DRAIN), int(Kind.DRAIN_STORAGE)
+WRITING, LOADING = int(Site.WRITING_CHECK), int(Site.LOADING_CHECK)
+ACK_QUEUES, WRITE = int(Kind.ACK_QUEUES), int(Q.WRITE)
+HELD_EVERY = 8
+
+
+def count_ready(queue: list[HiCacheAck]) -> int:
+    """How many acks at the front of a queue are finished on this rank: physical progress, which differs."""
+    n = 0
+    for ack in queue:
+        if not ack.finish_event.query():
+            break
+        n += 1
+    return n
+
+
+class HiRadixCache(HiCache):
+    """The tree of releases up to 0.5.18; its LRU clock is the wall clock unless #22759 is on."""
+
+    def check_hicache_events(self) -> None:
+        """Consume what finished, the same number on every rank."""
+        self.checks += 1
+        if Fix.BOUNDED_SENDS in self.fixes:
+            self._drain_async_work()
+        else:
+            self._reap_completed_async_work()
+        if self.checks % HELD_EVERY == 0 and self.world.topo.pp_size > 1:
+            self.record(SENDS_HELD, 0, len(self.work_list), self.stats.syncs, self.batches)
+        self.writing_check()
+        self.loading_check()
+        if self.cache_controller.storage is not None:
+            self.drain_storage_control_queues()
+
+    def writing_check(self) -> None:
+        """Finish the write-through acks. Everyone must come here: before #26923 a rank without writes did not vote."""
+        if not self.ongoing_write_through and Fix.VOTE_HIRADIX not in self.fixes:
+            return
+        queue = self.cache_controller.ack_write_queue
+        mode = self.fixes.ack_counts
+        if self.world.at.pp == 0 or mode != "pp0":
+            ready = self.world.observe("write_acks", (count_ready(queue),), (len(queue),))
+            if queue:
+                self.record(ACK_QUEUES, 0, len(queue), len(self.cache_controller.ack_load_queue), ready[0])
+        else:
+            ready = (0,)
+        if mode == "pp0":
+            (finish_count,) = self._all_reduce(ready, "min", "writing_check")
+        else:
+            # Before #27285 each stage drains by its own events; the variant `beat` passes the occasion on, not the count.
+            (finish_count,) = self._all_reduce_attn_groups(ready, "min", "writing_check")
+            if mode == "beat" and self.world.topo.pp_size > 1:
+                self._pp_sync((finish_count,))
+        if finish_count:
+            self.record(DRAIN, 0, self.checks, finish_count, 0, WRITING)
+        while finish_count > 0:
+            ack = queue.pop(0)
+            ack.finish_event.synchronize()
+            for ack_id in ack.ids:
+                self._finish_write_through_ack(ack_id)
+            finish_count -= 1
+
+    def loading_check(self) -> None:
+        """Finish the load acks, counted and agreed like the writes."""
+        if not self.ongoing_load_back and Fix.VOTE_HIRADIX not in self.fixes:
+            return
+        queue = self.cache_controller.ack_load_queue
+        mode = self.fixes.ack_counts
+        if self.world.at.pp == 0 or mode != "pp0":
+            ready = self.world.observe("load_acks", (count_ready(queue),), (len(queue),))
+        else:
+            ready = (0,)
+        if mode == "pp0":
+            (finish_count,) = self._all_reduce(ready, "min", "loading_check")
+        else:
+            # Up to 0.5.12 not even the TP ranks agreed on loads.
+            (finish_count,) = ready
+            if mode == "beat" and self.world.topo.pp_size > 1:
+                self._pp_sync((finish_count,))
+        if finish_count:
+            self.record(DRAIN, 0, self.checks, 0, finish_count, LOADING)
+        while finish_count > 0:
+            ack = queue.pop(0)
+            ack.finish_event.synchronize()
+            for ack_id in ack.ids:
+                self._finish_load_ack(ack_id)
+            finish_count -= 1
+
+    def drain_storage_control_queues(self) -> None:
+        """Take an agreed number of answers out of each L3 queue; a follower blocks until it has that many."""
+        controller = self.cache_controller
+        queues = (controller.prefetch_hit_queue, controller.ack_prefetch_queue, controller.ack_backup_queue)
+        leads = Fix.PREFETCH_VOTES in self.fixes
+        own = tuple(q.qsize() for q in queues)
+        local = self.config.backup_acks == "local"
+        seen = self.world.observe("storage", own) if self.world.at.pp == 0 or not leads or local else (0, 0, 0)
+        counts = (self._all_reduce if leads else self._all_reduce_attn_groups)(seen, "min", "drain_storage")
+        if local:
+            # The seed's way: what is written to L3 is nobody else's business. It is: it frees host pages.
+            counts = (counts[0], counts[1], seen[2])
+        if counts[0] or counts[1] or counts[2]:
+            self.record(DRAIN_STORAGE, 0, self.checks, *counts)
+            self._drain_queues(counts)
+
+    def _drain_queues(self, counts: Vector) -> None:
+        controller = self.cache_controller
+        for op, hit in self._drain_queue(controller.prefetch_hit_queue, counts[0]):
+            self.drain_hit(op, hit)
+        for op, agreed, last in self._drain_queue(controller.ack_prefetch_queue, counts[1]):
+            self.drain_ack(op, agreed, last)
+        for op_id, done in self._drain_queue(controller.ack_backup_queue, counts[2]):
+            self._finish_backup_ack(op_id, done)
+
+    @staticmethod
+    def _drain_queue(queue: Queue, n: int) -> list[tuple[int, ...]]:
+        return [queue.get() for _ in range(n)]
+
+    # -- prefetch
+    def check_prefetch_progress(self, rid: int) -> bool:
+        """Whether a waiting request need not wait any more. Without #33029 each call is a vote, in a loop whose length
+        is a rank's own business (#30760)."""
+        op = self.ongoing_prefetch.get(rid)
+        if op is None:
+            return True
+        if Fix.VOTE_OUTSIDE_LOOP in self.fixes:
+            if not op.done and not op.terminated:
+                return False
+        elif not self.can_terminate_prefetch(op):
+            return False
+        self._settle_agreed(op)
+        return True
+
+    def can_terminate_prefetch(self, op: PrefetchOperation) -> bool:
+        """The first stage's verdict (#27010); before, each stage's own."""
+        leads = Fix.PREFETCH_VOTES in self.fixes
+        late = 0
+        if self.world.at.pp == 0 or not leads:
+            late = self.world.observe("late", (self.prefetch_late(op),))[0]
+        vec = (self._all_reduce if leads else self._all_reduce_attn_groups)((late,), "max", "check_prefetch")
+        return bool(vec[0]) or op.done
+
+    def bulk_check_prefetch_progress(self, rids: list[int]) -> None:
+        """One vote for the whole waiting queue, outside the loop (#33029)."""
+        ops = [op for rid in rids if (op := self.ongoing_prefetch.get(rid)) is not None and not op.done]
+        if not ops:
+            return
+        leads = Fix.PREFETCH_VOTES in self.fixes
+        late: Vector = (0,) * len(ops)
+        if self.world.at.pp == 0 or not leads:
+            late = self.world.observe("late", tuple(self.prefetch_late(op) for op in ops))
+        late = (self._all_reduce if leads else self._all_reduce_attn_groups)(late, "max", "check_prefetch")
+        for op, stop in zip(ops, late, strict=True):
+            op.terminated = bool(stop)
+
+    def _settle_agreed(self, op: PrefetchOperation) -> None:
+        if Fix.PREFETCH_VOTES not in self.fixes:
+            # Up to 0.5.18: the minimum over the TP ranks of the stage, none over the stages ("896 vs 0").
+            (op.completed,) = self._all_reduce_attn_groups((op.completed,), "min", "check_prefetch")
+        self.settle(op)
+
+    # -- the stages
+    def _all_reduce(self, vec: Vector, op: str, label: str) -> Vector:
+        """What the first stage's ranks agree on, passed down the stages: a later stage brings nothing of its own."""
+        if self.world.at.pp == 0:
+            vec = self._all_reduce_attn_groups(vec, op, label)
+        return self._pp_sync(vec) if self.world.topo.pp_size > 1 else vec
+
+    def _all_reduce_attn_groups(self, vec: Vector, op: str, label: str) -> Vector:
+        """Over the CP and TP ranks of one stage."""
+        topo = self.world.topo
+        if topo.cp_size > 1:
+            vec = self.world.all_reduce("cp", op, vec, label)
+        if topo.tp_size > 1:
+            vec = self.world.all_reduce("tp", op, vec, label)
+        return vec
+
+    def _pp_sync(self, vec: Vector) -> Vector:
+        """One link of the chain: take the vector of the stage before, hand it on. All calls share one tag, so that a
+        stage that skips a call reads the next one's value."""
+        w, topo = self.world, self.world.topo
+        at = w.at
+        self.stats.syncs += 1
+        if at.pp > 0:
+            vec = w.recv(topo.rank(at.pp - 1, at.tp, at.dp, at.cp), "sync", len(vec), "pp_sync")
+        if at.pp < topo.pp_size - 1:
+            self.work_list.append(w.isend(topo.rank(at.pp + 1, at.tp, at.dp, at.cp), "sync", vec, "pp_sync"))
+        return vec
+
+    def _drain_async_work(self) -> None:
+        """Wait for the sends of the round before: nothing piles up, and a stage cannot run away (#28916)."""
+        for work in self.work_list:
+            work.wait()
+        self.work_list.clear()
+
+    def _reap_completed_async_work(self) -> None:
+        """Before #28916: let go of what is completed. A gloo send never says so unless it is waited for (#28902)."""
+        while self.work_list and self.work_list[0].is_completed():
+            self.work_list.pop(0)

@@ -1,0 +1,33 @@
+"""Page pools of the device and the host tier: which pages are free. What is in a page is the model's business."""
+
+from __future__ import annotations
+
+
+class PagePool:
+    """Free pages of one tier, numbered from 1 (page 0 is the padding page, as upstream)."""
+
+    __slots__ = ("free", "size")
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self.free = list(range(size, 0, -1))
+
+    def alloc(self, n: int) -> list[int] | None:
+        """``n`` pages, or None when there are fewer: all or nothing."""
+        if n > len(self.free):
+            return None
+        if n == 0:
+            return []
+        pages = self.free[-n:]
+        del self.free[-n:]
+        pages.reverse()
+        return pages
+
+    def give_back(self, pages: list[int]) -> None:
+        """Free pages; the caller owns them."""
+        self.free.extend(pages)
+
+    @property
+    def available(self) -> int:
+        """How many pages are free."""
+        return len(self.free)

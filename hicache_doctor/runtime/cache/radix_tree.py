@@ -1,0 +1,379 @@
+"""The radix tree over page hashes: matching, splitting, locking and eviction of two tiers.
+
+A node's key is the run of chain hashes of its pages. A chain hash covers the whole prefix, so equal hashes mean equal
+prefixes and a node is named by its last one on every rank. Resident nodes form a prefix from the root, and so do nodes
+with a host copy: each tier is evicted from its leaves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from heapq import heappop, heappush
+
+from hicache_doctor.probes.kinds import Kind, Tier
+from hicache_doctor.runtime.cache.memory_pool import PagePool
+from hicache_doctor.runtime.world import World, mix
+
+EVICT, CLOCK = int(Kind.EVICT), int(Kind.CLOCK)
+DEVICE, HOST = int(Tier.DEVICE), int(Tier.HOST)
+
+
+class TreeNode:
+    """A run of pages. ``value`` are device pages (None: evicted), ``host_value`` host pages (None: not backed up)."""
+
+    __slots__ = (
+        "backed_children",
+        "children",
+        "hashes",
+        "hit_count",
+        "host_ref",
+        "host_value",
+        "in_device_heap",
+        "in_host_heap",
+        "key",
+        "last_access",
+        "lock_ref",
+        "parent",
+        "resident_children",
+        "stored",
+        "value",
+    )
+
+    def __init__(self, hashes: list[int], parent: TreeNode | None) -> None:
+        self.hashes = hashes
+        self.key = hashes[-1] if hashes else 0
+        self.parent = parent
+        self.children: dict[int, TreeNode] = {}
+        self.value: list[int] | None = None
+        self.host_value: list[int] | None = None
+        self.lock_ref = 0
+        self.host_ref = 0
+        self.hit_count = 0
+        self.last_access = 0
+        self.resident_children = 0
+        self.backed_children = 0
+        self.in_device_heap = False
+        self.in_host_heap = False
+        self.stored = False
+
+    @property
+    def backuped(self) -> bool:
+        """Whether there is a host copy (possibly still being written)."""
+        return self.host_value is not None
+
+    @property
+    def evicted(self) -> bool:
+        """Whether the device copy is gone."""
+        return self.value is None
+
+
+class Match:
+    """What a prefix lookup found: device pages from the start, then pages that only the host has."""
+
+    __slots__ = ("host_pages", "last_device_node", "last_host_node", "pages")
+
+    def __init__(self, pages: list[int], last_device: TreeNode, last_host: TreeNode, host_pages: int) -> None:
+        self.pages = pages
+        self.last_device_node = last_device
+        self.last_host_node = last_host
+        self.host_pages = host_pages
+
+
+class RadixTree:
+    """Tree and ledgers of one rank; sizes are pages. ``on_hit`` is called for each node that an insert meets."""
+
+    def __init__(
+        self, world: World, device: PagePool, host: PagePool, page_size: int, *, wall_clock: bool, debug: bool
+    ) -> None:
+        self.world = world
+        self.record = world.record
+        self.device, self.host = device, host
+        self.page_size = page_size
+        self.wall_clock = wall_clock
+        self.debug = debug
+        self.root = TreeNode([], None)
+        self.root.value, self.root.host_value = [], []
+        self.root.lock_ref = self.root.host_ref = 1
+        self.time = 0
+        self.evictable = 0
+        self.protected = 0
+        self.digest = 0
+        self.evicted_device = 0
+        self.evicted_host = 0
+        self._device_heap: list[tuple[int, int, TreeNode]] = []
+        self._host_heap: list[tuple[int, int, TreeNode]] = []
+        self.on_hit: Callable[[TreeNode], None] = lambda node: None
+        self.before_drop: Callable[[TreeNode], bool] = lambda node: False
+
+    # -- the clock
+    def tick(self) -> int:
+        """The stamp of one walk. The wall clock is an observation; the logical one counts walks (#22759)."""
+        if self.wall_clock:
+            self.time = self.world.observe("clock", (self.world.now(),))[0]
+        else:
+            self.time += 1
+        return self.time
+
+    # -- walking
+    def match(self, hashes: Sequence[int], n: int) -> Match:
+        """The longest known prefix of the first ``n`` hashes; splits the node in which it ends (a lookup changes the
+        tree) and stamps the path."""
+        stamp = self.tick()
+        node, i = self.root, 0
+        pages: list[int] = []
+        last_device = last_host = self.root
+        host_pages = 0
+        while i < n:
+            child = node.children.get(hashes[i])
+            if child is None:
+                break
+            m = len(child.hashes)
+            if i + m > n or hashes[i + m - 1] != child.key:
+                m = self._common(child, hashes, i, n)
+                child = self.split(child, m)
+            child.last_access = stamp
+            if self.debug:
+                self.record(CLOCK, child.key, stamp)
+            if child.value is not None:
+                pages += child.value
+                last_device = child
+            elif child.host_value is not None:
+                host_pages += m
+            if child.host_value is not None:
+                last_host = child
+            i += m
+            node = child
+        return Match(pages, last_device, last_host, host_pages)
+
+    @staticmethod
+    def _common(child: TreeNode, hashes: Sequence[int], i: int, n: int) -> int:
+        """How many pages of the child agree; equal chain hashes imply equal prefixes, so bisection is enough."""
+        run = child.hashes
+        low, high = 1, min(len(run), n - i)
+        while low < high:
+            middle = (low + high + 1) // 2
+            if run[middle - 1] == hashes[i + middle - 1]:
+                low = middle
+            else:
+                high = middle - 1
+        return low
+
+    def split(self, child: TreeNode, m: int) -> TreeNode:
+        """Cut a node after ``m`` pages; returns the upper half. Both halves keep references and hit count."""
+        if m == len(child.hashes):
+            return child
+        parent = child.parent
+        assert parent is not None and 0 < m < len(child.hashes)
+        upper = TreeNode(child.hashes[:m], parent)
+        upper.lock_ref, upper.host_ref = child.lock_ref, child.host_ref
+        upper.hit_count, upper.last_access = child.hit_count, child.last_access
+        upper.stored = child.stored
+        if child.value is not None:
+            upper.value, child.value = child.value[:m], child.value[m:]
+            upper.resident_children = 1
+            self.digest ^= mix(upper.key, DEVICE)
+        if child.host_value is not None:
+            upper.host_value, child.host_value = child.host_value[:m], child.host_value[m:]
+            upper.backed_children = 1
+            self.digest ^= mix(upper.key, HOST)
+        child.hashes = child.hashes[m:]
+        child.parent = upper
+        parent.children[upper.hashes[0]] = upper
+        upper.children[child.hashes[0]] = child
+        return upper
+
+    def insert(self, hashes: Sequence[int], pages: list[int], n: int, *, count_hits: bool) -> tuple[TreeNode, list[int]]:
+        """Put the first ``n`` pages of a request into the tree.
+
+        Returns the deepest node and the path's pages. Where the tree has a page already the request's own copy is a
+        duplicate and freed; an evicted node adopts the freshly computed pages.
+        """
+        stamp = self.tick()
+        node, i = self.root, 0
+        path: list[int] = []
+        while i < n:
+            child = node.children.get(hashes[i])
+            if child is None:
+                child = self.attach(node, list(hashes[i:n]), pages[i:n], None)
+                child.last_access = stamp
+                path += pages[i:n]
+                i = n
+                node = child
+                if count_hits:
+                    self.on_hit(child)
+                break
+            m = len(child.hashes)
+            if i + m > n or hashes[i + m - 1] != child.key:
+                m = self._common(child, hashes, i, n)
+                child = self.split(child, m)
+            child.last_access = stamp
+            own = pages[i : i + m]
+            if child.value is None:
+                self.make_resident(child, own)
+            else:
+                if own != child.value:
+                    self.device.give_back([p for p, q in zip(own, child.value, strict=True) if p != q])
+                if count_hits:
+                    self.on_hit(child)
+            path += child.value or ()
+            i += m
+            node = child
+        self.offer(node)
+        return node, path
+
+    def attach(
+        self, parent: TreeNode, hashes: list[int], value: list[int] | None, host_value: list[int] | None
+    ) -> TreeNode:
+        """A new leaf."""
+        node = TreeNode(hashes, parent)
+        parent.children[hashes[0]] = node
+        if value is not None:
+            self.make_resident(node, value)
+        if host_value is not None:
+            self.make_backed(node, host_value)
+        return node
+
+    def make_resident(self, node: TreeNode, pages: list[int]) -> None:
+        """The node has device pages now."""
+        node.value = pages
+        assert node.parent is not None
+        node.parent.resident_children += 1
+        if node.lock_ref:
+            self.protected += len(pages)
+        else:
+            self.evictable += len(pages)
+        self.digest ^= mix(node.key, DEVICE)
+
+    def make_backed(self, node: TreeNode, pages: list[int]) -> None:
+        """The node has host pages now."""
+        node.host_value = pages
+        assert node.parent is not None
+        node.parent.backed_children += 1
+        self.digest ^= mix(node.key, HOST)
+
+    # -- references
+    def inc_lock_ref(self, node: TreeNode) -> None:
+        """Protect the path to the root from device eviction."""
+        if self.debug:
+            self.record(int(Kind.LOCK), node.key, node.lock_ref + 1)
+        while node.parent is not None:
+            if node.lock_ref == 0 and node.value is not None:
+                self.evictable -= len(node.value)
+                self.protected += len(node.value)
+            node.lock_ref += 1
+            node = node.parent
+
+    def dec_lock_ref(self, node: TreeNode) -> None:
+        """Undo one :meth:`inc_lock_ref` of the same node."""
+        if self.debug:
+            self.record(int(Kind.UNLOCK), node.key, node.lock_ref - 1)
+        while node.parent is not None:
+            node.lock_ref -= 1
+            if node.lock_ref == 0:
+                if node.value is not None:
+                    self.evictable += len(node.value)
+                    self.protected -= len(node.value)
+                self.offer(node)
+            node = node.parent
+
+    def protect_host(self, node: TreeNode) -> None:
+        """Keep the host copies of the path."""
+        while node.parent is not None:
+            node.host_ref += 1
+            node = node.parent
+
+    def release_host(self, node: TreeNode) -> None:
+        """Undo one :meth:`protect_host` of the same node."""
+        while node.parent is not None:
+            node.host_ref -= 1
+            if node.host_ref == 0:
+                self.offer(node)
+            node = node.parent
+
+    # -- eviction
+    def offer(self, node: TreeNode) -> None:
+        """Put a node that may be evicted into the heap of its tier; stamps are brought up to date when it is popped."""
+        if node.lock_ref:
+            return
+        if node.value is not None:
+            if not node.resident_children and not node.in_device_heap:
+                node.in_device_heap = True
+                heappush(self._device_heap, (node.last_access, node.key, node))
+        elif not node.host_ref and not node.children and not node.in_host_heap and node.host_value is not None:
+            node.in_host_heap = True
+            heappush(self._host_heap, (node.last_access, node.key, node))
+
+    def evict(self, want: int) -> int:
+        """Free at least ``want`` device pages, least recently used leaves first: the one place where a node leaves L1.
+
+        A backed-up node is demoted, another one is lost (after ``before_drop`` had its chance: write-back).
+        """
+        freed = 0
+        heap = self._device_heap
+        while freed < want and heap:
+            stamp, _, node = heappop(heap)
+            node.in_device_heap = False
+            if node.lock_ref or node.value is None or node.resident_children:
+                continue
+            if node.last_access != stamp:
+                self.offer(node)
+                continue
+            pages = node.value
+            parent = node.parent
+            assert parent is not None
+            if node.host_value is None and node.children:
+                continue
+            self.before_drop(node)
+            freed += len(pages)
+            self.evictable -= len(pages)
+            self.device.give_back(pages)
+            node.value = None
+            parent.resident_children -= 1
+            self.digest ^= mix(node.key, DEVICE)
+            self.evicted_device += 1
+            self.record(EVICT, node.key, DEVICE, len(pages) * self.page_size, node.last_access, self.evicted_device)
+            if node.host_value is None:
+                del parent.children[node.hashes[0]]
+                node.parent = None
+            else:
+                self.offer(node)
+            self.offer(parent)
+        return freed
+
+    def evict_host(self, want: int) -> int:
+        """Free at least ``want`` host pages; never the copy of a node that is still resident (#28614)."""
+        freed = 0
+        heap = self._host_heap
+        while freed < want and heap:
+            stamp, _, node = heappop(heap)
+            node.in_host_heap = False
+            if node.value is not None or node.lock_ref or node.host_ref or node.children or node.host_value is None:
+                continue
+            if node.last_access != stamp:
+                self.offer(node)
+                continue
+            pages = node.host_value
+            parent = node.parent
+            assert parent is not None
+            freed += len(pages)
+            self.host.give_back(pages)
+            node.host_value = None
+            parent.backed_children -= 1
+            self.digest ^= mix(node.key, HOST)
+            del parent.children[node.hashes[0]]
+            node.parent = None
+            self.evicted_host += 1
+            self.record(EVICT, node.key, HOST, len(pages) * self.page_size, node.last_access, self.evicted_host)
+            self.offer(parent)
+        return freed
+
+    def nodes(self) -> list[TreeNode]:
+        """All nodes but the root, parents first."""
+        out: list[TreeNode] = []
+        todo = [self.root]
+        while todo:
+            node = todo.pop()
+            children = list(node.children.values())
+            out += children
+            todo += children
+        return out

@@ -1,0 +1,83 @@
+"""One rank's life: groups, cache, scheduler, integrity at the end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from hicache_doctor.runtime import server_log
+from hicache_doctor.runtime.cache.hicache import HiCache
+from hicache_doctor.runtime.cache.hiradix_cache import HiRadixCache
+from hicache_doctor.runtime.cache.integrity import check as check_integrity
+from hicache_doctor.runtime.cache.unified_radix_cache import UnifiedRadixCache
+from hicache_doctor.runtime.config import Config
+from hicache_doctor.runtime.model.base import Model
+from hicache_doctor.runtime.scheduler.arrivals import WorkloadArrivals
+from hicache_doctor.runtime.scheduler.scheduler import Scheduler
+from hicache_doctor.runtime.workload import Request
+from hicache_doctor.runtime.world import Storage, Topology, World
+
+TREES: dict[str, type[HiCache]] = {"hiradix": HiRadixCache, "unified": UnifiedRadixCache}
+
+
+def base_groups(topo: Topology, *, dp_attention: bool) -> list[tuple[str, list[int]]]:
+    """The groups of the scheduler thread, in the one order in which all ranks make them."""
+    dps, pps = range(topo.dp_size), range(topo.pp_size)
+    cps, tps = range(topo.cp_size), range(topo.tp_size)
+    out: list[tuple[str, list[int]]] = []
+    if topo.tp_size > 1:
+        for d in dps:
+            for p in pps:
+                for c in cps:
+                    ranks = [topo.rank(p, t, d, c) for t in tps]
+                    out += [("tp", ranks), ("fwd", ranks)]
+    if topo.cp_size > 1:
+        out += [("cp", [topo.rank(p, t, d, c) for c in cps]) for d in dps for p in pps for t in tps]
+    if topo.pp_size > 1:
+        out += [("pp", [topo.rank(p, t, d, c) for p in pps]) for d in dps for c in cps for t in tps]
+    if dp_attention and topo.dp_size > 1:
+        out += [("mlp", [topo.rank(p, t, d, c) for d in dps]) for p in pps for c in cps for t in tps]
+    return out
+
+
+def run_rank(
+    world: World,
+    config: Config,
+    make_model: Callable[[Config, World], Model],
+    make_storage: Callable[[Config, World, Model], Storage | None],
+    requests: list[Request] | None = None,
+) -> dict[str, Any]:
+    """Run one rank to its end; returns counts, outputs and what the integrity check found (JSON types only)."""
+    if requests is None:
+        requests = config.workload.build(config.seed)
+    for name, ranks in base_groups(world.topo, dp_attention=config.dp_attention):
+        world.new_group(name, ranks)
+    model = make_model(config, world)
+    cache = TREES[config.tree](world, config, model, make_storage(config, world, model))
+    server_log.pools(world, config, cache.host.size)
+    mine = {r.rid: 1 for r in requests if r.rid % world.topo.dp_size == world.at.dp}
+    arrivals = WorkloadArrivals(requests, config.faults, mine)
+    scheduler = Scheduler(world, config, model, cache, requests, arrivals)
+    if scheduler.disaggregated:
+        scheduler.event_loop_pp_disagg_prefill()
+    else:
+        scheduler.event_loop_pp()
+    cache.close()
+    stats = cache.stats
+    return {
+        "steps": scheduler.step,
+        "batches": scheduler.forwards,
+        "outputs": {r.rid: r.tokens[r.prompt :] for r in scheduler.done.values() if not r.aborted},
+        "prompts": {r.rid: len(r.tokens) - r.output for r in scheduler.done.values()},
+        "aborted": sorted(r.rid for r in scheduler.done.values() if r.aborted),
+        "hits": {"l1": scheduler.hits_device, "l2": stats.hits_host, "l3": stats.hits_storage},
+        "evictions": {"l1": cache.tree.evicted_device, "l2": cache.tree.evicted_host},
+        "load_backs": stats.load_backs,
+        "prefetches": {"settled": stats.settled, "revoked": stats.revoked, "aborted": stats.aborted},
+        "writes": stats.writes,
+        "write_refused": stats.write_refused,
+        "backups": stats.backups,
+        "syncs": stats.syncs,
+        "retracted": scheduler.retracted,
+        "integrity": check_integrity(cache, scheduler),
+    }

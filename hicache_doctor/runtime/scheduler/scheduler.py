@@ -1,0 +1,420 @@
+"""The scheduler of one rank: receive, form a batch, forward, result.
+
+Every rank of a replica runs this same code on the same messages; what may differ between ranks is what they observe, and
+that only enters where the cache asks the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from hicache_doctor.probes.kinds import Kind, Msg
+from hicache_doctor.runtime import server_log
+from hicache_doctor.runtime.cache.hicache import HiCache
+from hicache_doctor.runtime.config import Config
+from hicache_doctor.runtime.fixes import Fix
+from hicache_doctor.runtime.model.base import ForwardBatch, Model
+from hicache_doctor.runtime.scheduler.arrivals import Arrivals
+from hicache_doctor.runtime.scheduler.chunking import ChunkPredictor
+from hicache_doctor.runtime.scheduler.disagg_prefill import SchedulerDisaggregationPrefillMixin
+from hicache_doctor.runtime.scheduler.schedule_batch import Req, ScheduleBatch, Slot
+from hicache_doctor.runtime.scheduler.scheduler_pp_mixin import SchedulerPPMixin
+from hicache_doctor.runtime.workload import Request
+from hicache_doctor.runtime.world import MASK, World
+
+BATCH, DECODE, DIGEST, FINISH = int(Kind.BATCH), int(Kind.DECODE), int(Kind.DIGEST), int(Kind.FINISH)
+RECV_MSG, CHUNK, POOL = int(Kind.RECV_MSG), int(Kind.CHUNK), int(Kind.POOL)
+REQUEST, ABORT, TIMEOUT = int(Msg.REQUEST), int(Msg.ABORT), int(Msg.TIMEOUT)
+
+
+class Scheduler(SchedulerPPMixin, SchedulerDisaggregationPrefillMixin):
+    """One rank's scheduler."""
+
+    def __init__(
+        self, world: World, config: Config, model: Model, cache: HiCache, requests: list[Request], arrivals: Arrivals
+    ) -> None:
+        self.world = world
+        self.record = world.record
+        self.config = config
+        self.fixes = config.fixes
+        self.model = model
+        self.tree_cache = cache
+        self.requests = requests
+        self.arrivals = arrivals
+        self.page_size = config.page_size
+        self.depth = world.topo.pp_size
+        self.slots = [Slot() for _ in range(self.depth)]
+        self.slot = self.slots[0]
+        self.cur_batch: ScheduleBatch | None = None
+        self.waiting_queue: list[Req] = []
+        self.chunked_req: Req | None = None
+        self.pending_chunked_abort = False
+        self.chunks: ChunkPredictor | None = None
+        self.done: dict[int, Req] = {}
+        self.messages = 0
+        self.forwards = 0
+        self.hits_device = 0
+        self.retracted = 0
+        self.batch_full_at = [(a, b) for r, a, b in config.faults.batch_full if r == world.rank]
+        self.init_pp()
+        self.init_disaggregation()
+
+    # -- messages
+    def process_input_requests(self, messages: list[tuple[int, int]]) -> None:
+        """What arrived takes effect in order. A request touches no cache but the pool accounts of its prefetch."""
+        for kind, rid in messages:
+            self.record(RECV_MSG, rid, kind, self.messages, self.step % self.depth)
+            self.messages += 1
+            if kind == REQUEST:
+                self.handle_generate_request(rid)
+            elif kind in (ABORT, TIMEOUT):
+                self.abort_request(rid)
+            else:
+                self.apply_consensus(kind, rid)
+
+    def handle_generate_request(self, rid: int) -> None:
+        """Queue a request; its prefetch starts while it waits."""
+        spec = self.requests[rid]
+        prompt = list(spec.tokens)
+        if spec.after >= 0:
+            before = self.done[spec.after]
+            prompt = before.tokens + prompt
+        req = Req(spec, prompt, self.page_size, self.tree_cache.tree.root, self.world.now())
+        if self.disaggregated:
+            # The prefill side hands a request over with its first token.
+            req.limit = 1
+            self.add_to_bootstrap(req)
+        else:
+            self.waiting_queue.append(req)
+        self._prefetch_kvcache(req)
+
+    def _prefetch_kvcache(self, req: Req) -> None:
+        cache = self.tree_cache
+        if cache.cache_controller.storage is None:
+            return
+        n = (len(req.tokens) - 1) // self.page_size
+        cache.prefetch_from_storage(req.rid, cache.tree.match(req.hashes, n), req.hashes, n)
+
+    def abort_request(self, rid: int) -> None:
+        """The client is gone. A waiting request leaves at once, a running one when its batch comes round."""
+        for i, req in enumerate(self.waiting_queue):
+            if req.rid == rid:
+                del self.waiting_queue[i]
+                self.tree_cache.release_aborted_request(rid)
+                self._end(req, aborted=True)
+                return
+        if self.abort_in_bootstrap(rid):
+            return
+        if self.chunked_req is not None and self.chunked_req.rid == rid:
+            # Not taken apart here: executed where every rank passes, at the start of the next step.
+            self.pending_chunked_abort = True
+            return
+        slots = self.slots
+        if Fix.ABORT_SLOTS not in self.fixes:
+            # Before #29405 only the current slot and the batch in hand were looked at; the last stage, whose results
+            # are there at once, has none in hand.
+            slots = [self.slot]
+            if self.cur_batch is not None and not self.model.last:
+                for req in self.cur_batch.reqs:
+                    if req.rid == rid:
+                        req.aborted = True
+        for slot in slots:
+            for req in slot.running:
+                if req.rid == rid:
+                    req.aborted = True
+            if slot.batch is not None:
+                for req in slot.batch.reqs:
+                    if req.rid == rid:
+                        req.aborted = True
+
+    def check_timeouts(self) -> None:
+        """Before #37143 every rank asks its own clock; since then the first rank's verdict comes as a message."""
+        config = self.config
+        if Fix.TIMEOUTS in self.fixes or not (config.waiting_timeout or config.running_timeout):
+            return
+        rids = self.late_requests()
+        count = self.world.observe("timeouts", (len(rids),))[0]
+        late = self.world.observe("timed_out", tuple(rids)) if rids or count else ()
+        for rid in late[:count]:
+            self.record(RECV_MSG, rid, TIMEOUT, self.messages, self.step % self.depth)
+            self.messages += 1
+            self.abort_request(rid)
+
+    def late_requests(self) -> list[int]:
+        """Requests that waited or ran for too long, by this rank's clock."""
+        now, config = self.world.now(), self.config
+        rids = []
+        if config.waiting_timeout:
+            rids = [r.rid for r in self.waiting_queue if now - r.arrived > config.waiting_timeout]
+        if config.running_timeout:
+            for slot in self.slots:
+                rids += [r.rid for r in slot.running if not r.aborted and now - r.started > config.running_timeout]
+        return rids
+
+    # -- forming
+    def get_next_batch_to_run(self) -> ScheduleBatch | None:
+        """The batch of this step: drain acks, settle prefetches, match and load back, allocate and lock."""
+        idle = not self.waiting_queue and self.chunked_req is None and not self.slot.running
+        if not idle or Fix.IDLE_EVENTS in self.fixes:
+            # Before #20560 an idle scheduler did not come here, so finished writes were not noticed.
+            self.tree_cache.check_hicache_events()
+        if self.pending_chunked_abort:
+            self.pending_chunked_abort = False
+            self._abort_chunked()
+        if self.chunked_req is not None:
+            self.tree_cache.cache_unfinished_req(self.chunked_req, chunked=True)
+        self._drop_aborted()
+        batch = self.get_new_batch_prefill()
+        if batch is None and self.slot.running:
+            batch = self.update_running_batch()
+        return batch
+
+    def _abort_chunked(self) -> None:
+        req = self.chunked_req
+        if req is None:
+            return
+        self.chunked_req = None
+        req.chunked = False
+        req.aborted = True
+        if not any(s.batch is not None and req in s.batch.reqs for s in self.slots):
+            self._finish(req)
+
+    def _drop_aborted(self) -> None:
+        running = self.slot.running
+        for req in running:
+            if req.aborted:
+                self._finish(req)
+        if any(r.aborted for r in running):
+            self.slot.running = [r for r in running if not r.aborted]
+
+    def get_new_batch_prefill(self) -> ScheduleBatch | None:
+        """A prefill batch, or None."""
+        return self._get_new_batch_prefill_raw()
+
+    def _get_new_batch_prefill_raw(self) -> ScheduleBatch | None:
+        if not self.waiting_queue and self.chunked_req is None:
+            return None
+        config, cache = self.config, self.tree_cache
+        room = config.max_running - len(self.slot.running)
+        if room <= 0 and self.chunked_req is None:
+            return None
+        storage = cache.cache_controller.storage is not None
+        budget = self.chunk_size()
+        picked: list[Req] = []
+        chunked: Req | None = None
+        if self.chunked_req is not None:
+            req = self.chunked_req
+            n = min(len(req.tokens) - req.computed, budget)
+            if self._extend(req, req.computed, n):
+                picked.append(req)
+                budget -= n
+                room -= 1
+                chunked = req if req.prefix + req.extend < len(req.tokens) else None
+            else:
+                return None
+        if chunked is None and self.waiting_queue:
+            if storage and Fix.VOTE_OUTSIDE_LOOP in self.fixes:
+                cache.bulk_check_prefetch_progress([r.rid for r in self.waiting_queue])
+            full_early = any(a <= self.step <= b for a, b in self.batch_full_at)
+            for req in list(self.waiting_queue):
+                # A rank may know already that the batch is full, or find out after it asked about the next request:
+                # the batch is the same, the number of questions is not (#30760).
+                if full_early and (room <= 0 or budget < self.page_size):
+                    break
+                if storage and not cache.check_prefetch_progress(req.rid):
+                    continue
+                if room <= 0 or budget < self.page_size:
+                    break
+                if not self._admit(req, budget):
+                    break
+                self.waiting_queue.remove(req)
+                picked.append(req)
+                room -= 1
+                budget -= req.extend
+                if req.prefix + req.extend < len(req.tokens):
+                    chunked = req
+                    break
+        self.chunked_req = chunked
+        if not picked:
+            return None
+        if chunked is not None:
+            chunked.chunked = True
+        cache.ready_to_load_host_cache()
+        return self._batch(picked, decode=False, chunked=chunked)
+
+    def chunk_size(self) -> int:
+        """Tokens of this step's prefill: the base, or what the fitted model says for a continuing chunk."""
+        base = self.config.chunk_tokens
+        req = self.chunked_req
+        if self.chunks is None or req is None:
+            return base
+        chosen = self.chunks.predict(req.computed)
+        self.record(CHUNK, req.rid, req.computed, chosen or base, base)
+        return chosen or base
+
+    def _admit(self, req: Req, budget: int) -> bool:
+        """Match, load back, allocate, lock; False when there is no room (nothing is kept then)."""
+        cache, tree, size = self.tree_cache, self.tree_cache.tree, self.page_size
+        match = tree.match(req.hashes, (len(req.tokens) - 1) // size)
+        total = -(-(len(req.tokens) + req.limit - req.output) // size)
+        if total - len(match.pages) > cache.device.available + tree.evictable:
+            return False
+        node = match.last_device_node
+        # Before anything is loaded or evicted, the path must be safe.
+        tree.inc_lock_ref(node)
+        pages = match.pages
+        if match.host_pages:
+            loaded = cache.init_load_back(match)
+            if loaded:
+                pages = pages + loaded
+                tree.inc_lock_ref(match.last_host_node)
+                tree.dec_lock_ref(node)
+                node = match.last_host_node
+                cache.stats.hits_host += len(loaded)
+        req.pages = pages
+        req.cached_pages = len(pages)
+        req.last_node = node
+        prefix = len(pages) * size
+        n = min(len(req.tokens) - prefix, budget)
+        if not self._extend(req, prefix, n):
+            tree.dec_lock_ref(node)
+            req.pages = []
+            req.last_node = tree.root
+            return False
+        self.hits_device += len(match.pages)
+        req.started = self.world.now()
+        return True
+
+    def _extend(self, req: Req, prefix: int, n: int) -> bool:
+        """Take device pages for ``n`` tokens after ``prefix``; an unfinished chunk ends on a page."""
+        size = self.page_size
+        if prefix + n < len(req.tokens):
+            n -= n % size
+        if n <= 0:
+            return False
+        pages = self._alloc_device(-(-(prefix + n) // size) - len(req.pages))
+        if pages is None:
+            return False
+        req.pages = req.pages + pages
+        req.prefix, req.extend = prefix, n
+        return True
+
+    def _alloc_device(self, n: int) -> list[int] | None:
+        """Pages for new tokens, after evicting what is needed."""
+        cache = self.tree_cache
+        if n > cache.device.available:
+            cache.tree.evict(n - cache.device.available)
+        return cache.device.alloc(n)
+
+    def update_running_batch(self) -> ScheduleBatch | None:
+        """A decode batch: one slot more a request; without room the last ones go back to waiting."""
+        running, size = self.slot.running, self.page_size
+        ready: list[Req] = []
+        for i, req in enumerate(running):
+            if req.computed == len(req.pages) * size:
+                pages = self._alloc_device(1)
+                if pages is None:
+                    self._retract(running[i:])
+                    running = running[:i]
+                    break
+                req.pages = req.pages + pages
+            req.prefix, req.extend = req.computed, 1
+            ready.append(req)
+        self.slot.running = running
+        return self._batch(ready, decode=True, chunked=None) if ready else None
+
+    def _retract(self, reqs: list[Req]) -> None:
+        """Give up requests for lack of room: their KV stays in the tree, they wait again with what they have said."""
+        for req in reqs:
+            self.tree_cache.cache_finished_req(req)
+            req.pages, req.cached_pages, req.computed = [], 0, 0
+            self.retracted += 1
+        self.waiting_queue[:0] = reqs
+
+    def _batch(self, reqs: list[Req], *, decode: bool, chunked: Req | None) -> ScheduleBatch:
+        ordinal = self.forwards
+        self.forwards = ordinal + 1
+        record = self.record
+        tokens = 0
+        if decode:
+            names = 0
+            for req in reqs:
+                names = (names * 0x9E3779B97F4A7C15 + req.rid + 1) & MASK
+            tokens = len(reqs)
+            record(DECODE, names, ordinal, len(reqs))
+        else:
+            for i, req in enumerate(reqs):
+                tokens += req.extend
+                record(BATCH, req.rid, ordinal, i, req.prefix, req.extend)
+            record(DIGEST, self.tree_cache.tree.digest, ordinal)
+        self.tree_cache.batches += 1
+        forward = ForwardBatch(ordinal, [r.item() for r in reqs], tokens, decode, self.tree_cache.wait_layer)
+        return ScheduleBatch(ordinal, reqs, decode, forward, None, chunked)
+
+    # -- result
+    def process_batch_result(self, batch: ScheduleBatch, tokens: list[int]) -> None:
+        """Tokens of a batch: requests go on, end, or stay in chunks."""
+        k = 0
+        slot = self.slot_of_result
+        for req, item in zip(batch.reqs, batch.forward.items, strict=True):
+            if not item.sample:
+                if req.aborted:
+                    self._finish(req)
+                continue
+            token = tokens[k]
+            k += 1
+            if req.aborted:
+                self._finish(req)
+                continue
+            req.tokens.append(token)
+            req.extend_hashes()
+            if req.finished:
+                if batch.decode:
+                    slot.running.remove(req)
+                self._finish(req)
+            elif not batch.decode:
+                self.tree_cache.cache_unfinished_req(req, chunked=False)
+                slot.running.append(req)
+        if batch.decode:
+            slot.running = [r for r in slot.running if not r.aborted]
+        if self.world.at.tp == 0:
+            self._log_batch(batch)
+
+    def _finish(self, req: Req) -> None:
+        if req.rid in self.done:
+            return  # a request that was aborted between two of its chunks ends with the first of them
+        self.tree_cache.cache_finished_req(req)
+        self._end(req, aborted=req.aborted)
+
+    def _end(self, req: Req, *, aborted: bool) -> None:
+        req.aborted = aborted
+        self.done[req.rid] = req
+        self.record(FINISH, req.rid, req.output, int(aborted))
+
+    def _log_batch(self, batch: ScheduleBatch) -> None:
+        cache = self.tree_cache
+        usage = 1 - (cache.device.available + cache.tree.evictable) / cache.device.size
+        running = sum(len(s.running) for s in self.slots)
+        if not batch.decode:
+            items = batch.forward.items
+            cached = sum(i.start for i in items)
+            text = server_log.prefill_batch(
+                len(items), batch.forward.tokens, cached, usage, running, len(self.waiting_queue)
+            )
+            self.world.log(text)
+        elif batch.ordinal % 40 == 0:
+            self.world.log(server_log.decode_batch(len(batch.reqs), running, usage, len(self.waiting_queue)))
+
+    def run_batch(self, batch: ScheduleBatch, forward: Callable[[ForwardBatch], object]) -> object:
+        """Compute a batch; its KV is there when this returns."""
+        out = forward(batch.forward)
+        for req in batch.reqs:
+            req.computed = req.prefix + req.extend
+        return out
+
+    @property
+    def busy(self) -> bool:
+        """Whether anything is waiting or under way."""
+        return bool(self.waiting_queue or self.chunked_req or self.bootstrapping) or any(
+            s.running or s.batch for s in self.slots
+        )

@@ -1,0 +1,217 @@
+"""The pipeline's loop: messages, proxy tensors and outputs between the stages, microbatches in flight.
+
+A step belongs to one microbatch position. The stage takes the messages of the stage before and hands them on, forms and
+launches its batch, then takes the result of the position that comes next. Sends are asynchronous; a handle is waited for
+before the next send of its kind.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from hicache_doctor.probes.kinds import Kind, Msg
+from hicache_doctor.runtime.fixes import Fix
+from hicache_doctor.runtime.model.base import ForwardBatch
+from hicache_doctor.runtime.scheduler.arrivals import MAX_MESSAGES
+from hicache_doctor.runtime.world import Proxy, Vector, Work
+
+if TYPE_CHECKING:
+    from hicache_doctor.runtime.scheduler.schedule_batch import ScheduleBatch
+    from hicache_doctor.runtime.scheduler.scheduler import Scheduler
+
+STEP, FORWARD, PROXY, IDLE = int(Kind.STEP), int(Kind.FORWARD), int(Kind.PROXY), int(Kind.IDLE_BATCH)
+STOP, TIMEOUT = int(Msg.STOP), int(Msg.TIMEOUT)
+MESSAGE = 1 + 2 * MAX_MESSAGES
+IDLE_NS = 1_000_000
+
+
+class SchedulerPPMixin:
+    """What a scheduler does between stages."""
+
+    def init_pp(self: Scheduler) -> None:
+        """Neighbours and handles."""
+        w = self.world
+        topo, at = w.topo, w.at
+        self.step = 0
+        self.prev_rank = topo.rank((at.pp - 1) % topo.pp_size, at.tp, at.dp, at.cp)
+        self.next_rank = topo.rank((at.pp + 1) % topo.pp_size, at.tp, at.dp, at.cp)
+        self.first_stage, self.last_stage = at.pp == 0, at.pp == topo.pp_size - 1
+        self.send_req_work: Work | None = None
+        self.send_proxy_work: Work | None = None
+        self.send_output_work: Work | None = None
+        self.slot_of_result = self.slots[0]
+        self.others_active = 0
+        self.idle_steps = 0
+
+    def event_loop_pp(self: Scheduler) -> None:
+        """Steps until the first rank says stop."""
+        while self._pp_step():
+            pass
+        self._pp_end()
+
+    def event_loop_pp_disagg_prefill(self: Scheduler) -> None:
+        """The same on the prefill side of a disaggregated pair."""
+        while self._pp_step():
+            pass
+        self._pp_end()
+
+    def _pp_step(self: Scheduler) -> bool:
+        """One step; False at the end."""
+        w, depth = self.world, self.depth
+        w.tick(self.step)
+        self.slot = self.slots[self.step % depth]
+        messages = self.recv_requests()
+        if messages and messages[0][0] == STOP:
+            return False
+        self.process_input_requests(messages)
+        if self.disaggregated:
+            self.process_bootstrap_queue()
+        self.check_timeouts()
+        batch = self.get_next_batch_to_run()
+        if self.config.dp_attention:
+            self._mlp_sync(batch)
+        self.slot.batch = batch
+        self.cur_batch = batch
+        if batch is not None:
+            self._pp_launch_batch(batch)
+        result = self.slots[(self.step + 1) % depth]
+        if result.batch is not None:
+            self._pp_process_batch_result(result.batch)
+            result.batch = None
+        elif batch is None and self.first_stage:
+            w.sleep(IDLE_NS)
+        self.step += 1
+        return True
+
+    def _pp_end(self: Scheduler) -> None:
+        for work in (self.send_req_work, self.send_proxy_work, self.send_output_work, self.consensus_work):
+            if work is not None:
+                work.wait()
+
+    # -- messages
+    def recv_requests(self: Scheduler) -> list[tuple[int, int]]:
+        """This step's messages: pulled in by the first rank, handed down the stages, spread over a stage's ranks."""
+        w = self.world
+        at, topo = w.at, w.topo
+        vec: Vector = ()
+        if at.tp == 0 and at.cp == 0:
+            if self.first_stage:
+                vec = self._pull()
+            else:
+                vec = self._pp_recv_pyobj_from_prev_stage()
+        if topo.cp_size > 1 and at.tp == 0:
+            vec = self.broadcast_pyobj("cp", vec)
+        if topo.tp_size > 1:
+            vec = self.broadcast_pyobj("tp", vec)
+        if at.tp == 0 and at.cp == 0 and not self.last_stage:
+            if self.send_req_work is not None:
+                self._pp_commit_comm_work(self.send_req_work)
+            self.send_req_work = w.isend(self.next_rank, "req", vec[: 1 + 2 * vec[0]], "recv_requests")
+        return [(vec[1 + 2 * i], vec[2 + 2 * i]) for i in range(vec[0])]
+
+    def _pull(self: Scheduler) -> Vector:
+        """New messages of the outside, on the first rank only."""
+        messages: list[tuple[int, int]] = []
+        if self.step >= self.config.steps or self._may_stop():
+            messages.append((STOP, 0))
+        else:
+            messages += self.verdicts_due()
+            if Fix.TIMEOUTS in self.fixes and (self.config.waiting_timeout or self.config.running_timeout):
+                rids = self.late_requests()[:4]
+                (n,) = self.world.observe("timeouts", (len(rids),))
+                late = self.world.observe("timed_out", tuple(rids)) if n or rids else ()
+                messages += [(TIMEOUT, rid) for rid in late[:n]]
+            room = MAX_MESSAGES - len(messages)
+            states = self.states() if self.config.faults.aborts else {}
+            messages += self.arrivals.poll(self.step, self.done, states)[:room]
+        flat = [len(messages)]
+        for kind, rid in messages:
+            flat += (kind, rid)
+        return tuple(flat)
+
+    def _may_stop(self: Scheduler) -> bool:
+        """Everything has come, has ended and has settled in all tiers, here and in the other replicas of the batch."""
+        if not self.arrivals.exhausted or self.busy or self.others_active or self.verdicts_open:
+            self.idle_steps = 0
+            return False
+        self.idle_steps += 1
+        return self.idle_steps > self.config.workload.idle_tail + self.depth and self.tree_cache.idle()
+
+    def states(self: Scheduler) -> dict[int, str]:
+        """What the requests are doing, for aborts that wait for a state."""
+        out: dict[int, str] = {}
+        for req in self.waiting_queue:
+            out[req.rid] = "prefetching" if req.rid in self.tree_cache.ongoing_prefetch else "waiting"
+        for slot in self.slots:
+            for req in slot.running:
+                out[req.rid] = "running"
+        if self.chunked_req is not None:
+            out[self.chunked_req.rid] = "chunked"
+        for req in self.bootstrapping:
+            out[req.rid] = "bootstrapping"
+        return out
+
+    def broadcast_pyobj(self: Scheduler, group: str, vec: Vector) -> Vector:
+        """The first rank's messages for all ranks of a stage."""
+        full = vec + (0,) * (MESSAGE - len(vec))
+        return self.world.broadcast(group, full, "recv_requests")
+
+    def _pp_recv_pyobj_from_prev_stage(self: Scheduler) -> Vector:
+        return self.world.recv(self.prev_rank, "req", MESSAGE, "recv_requests")
+
+    def _pp_commit_comm_work(self: Scheduler, work: Work) -> None:
+        """Wait for a send of an earlier step."""
+        work.wait()
+
+    # -- the batch
+    def _pp_launch_batch(self: Scheduler, batch: ScheduleBatch) -> None:
+        """Receive what the stage before computed, compute, hand on."""
+        proxy: Proxy | None = None
+        if not self.first_stage:
+            proxy = self._pp_recv_proxy_tensors()
+            self.record(PROXY, 0, batch.ordinal, proxy.tokens, batch.forward.tokens)
+
+        def forward(work: ForwardBatch) -> object:
+            return self.model.forward(work, proxy)
+
+        out = self.run_batch(batch, forward)
+        self.record(FORWARD, 0, batch.ordinal, batch.forward.tokens, len(batch.reqs))
+        if self.last_stage:
+            batch.result = out  # type: ignore[assignment]
+            if not self.first_stage:
+                self._pp_send_output((len(batch.result or ()), *(batch.result or ())))
+        else:
+            if self.send_proxy_work is not None:
+                self._pp_commit_comm_work(self.send_proxy_work)
+            self.send_proxy_work = self.world.isend_proxy(self.next_rank, out, "proxy")  # type: ignore[arg-type]
+
+    def _pp_recv_proxy_tensors(self: Scheduler) -> Proxy:
+        return self.world.recv_proxy(self.prev_rank, "proxy")
+
+    def _pp_send_output(self: Scheduler, vec: Vector) -> None:
+        if self.send_output_work is not None:
+            self._pp_commit_comm_work(self.send_output_work)
+        self.send_output_work = self.world.isend(self.next_rank, "out", vec, "output")
+
+    def _pp_process_batch_result(self: Scheduler, batch: ScheduleBatch) -> None:
+        """Tokens come from the last stage round the ring; every stage but the last one receives them."""
+        self.slot_of_result = self.slots[(self.step + 1) % self.depth]
+        if batch.result is None:
+            vec = self._pp_recv_dict_from_prev_stage()
+            batch.result = list(vec[1 : 1 + max(0, vec[0])])
+            if self.world.at.pp < self.world.topo.pp_size - 2:
+                self._pp_send_output(vec[: 1 + max(0, vec[0])])
+        self.process_batch_result(batch, batch.result)
+
+    def _pp_recv_dict_from_prev_stage(self: Scheduler) -> Vector:
+        return self.world.recv(self.prev_rank, "out", self.config.max_running + 2, "output")
+
+    # -- DP attention
+    def _mlp_sync(self: Scheduler, batch: ScheduleBatch | None) -> None:
+        """Under DP attention the groups compute their MLPs together: whoever has no batch joins with an idle one."""
+        tokens = batch.forward.tokens if batch is not None else 0
+        active = int(self.busy or batch is not None or not self.arrivals.exhausted)
+        total, others = self.world.all_reduce("mlp", "sum", (tokens, active), "mlp_sync")
+        self.others_active = others
+        if batch is None and total:
+            self.record(IDLE, 0, self.forwards, total)
