@@ -76,10 +76,10 @@ def test_an_error_of_the_first_stage_reaches_the_last() -> None:
     first, _ = stage(0)
     second, world = stage(1)
     work = batch(item(1, TOKENS, 0, [3, 5, 9], 4))
-    good = second.forward(work, first.forward(work, None))  # type: ignore[arg-type]
+    good = second.forward(work, first.forward(work, None))
     first.device[3] ^= 1
     again = batch(item(1, TOKENS, 8, [3, 5, 9], 4))
-    assert second.forward(again, first.forward(again, None)) != good  # type: ignore[arg-type]
+    assert second.forward(again, first.forward(again, None)) != good
     assert world.records == []
 
 
@@ -87,11 +87,11 @@ def test_the_same_damage_on_both_stages_does_not_cancel_out() -> None:
     first, _ = stage(0)
     second, _ = stage(1)
     work = batch(item(1, TOKENS, 0, [3, 5, 9], 4))
-    good = second.forward(work, first.forward(work, None))  # type: ignore[arg-type]
+    good = second.forward(work, first.forward(work, None))
     for model in (first, second):
         model.device[5] ^= 0xF00
     again = batch(item(1, TOKENS, 8, [3, 5, 9], 4))
-    assert second.forward(again, first.forward(again, None)) != good  # type: ignore[arg-type]
+    assert second.forward(again, first.forward(again, None)) != good
 
 
 def test_another_length_breaks_with_torchs_words() -> None:
@@ -110,10 +110,10 @@ def test_a_proxy_of_other_requests_with_as_many_tokens_gives_a_wrong_token() -> 
     first, _ = stage(0)
     second, _ = stage(1)
     mine, other = batch(item(1, TOKENS, 0, [3, 5, 9], 4)), batch(item(2, TOKENS[::-1], 0, [1, 2, 4], 4))
-    good = second.forward(mine, first.forward(mine, None))  # type: ignore[arg-type]
-    assert second.forward(mine, first.forward(other, None)) != good  # type: ignore[arg-type]
+    good = second.forward(mine, first.forward(mine, None))
+    assert second.forward(mine, first.forward(other, None)) != good
     split = batch(item(2, TOKENS[:5], 0, [1, 2], 4), item(3, TOKENS[:6], 0, [4, 6], 4))
-    assert len(second.forward(split, first.forward(mine, None))) == 2  # type: ignore[arg-type]
+    assert len(second.forward(split, first.forward(mine, None))) == 2
 
 
 def test_one_ranks_error_is_the_error_of_all_and_other_lengths_abort() -> None:

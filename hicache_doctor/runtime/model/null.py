@@ -1,4 +1,4 @@
-"""A model without weights: a page holds the chain hash of its last token, so stale, torn and foreign pages show at once.
+"""A model without weights: a page holds its last token's chain hash, so a stale, torn or foreign page shows at once.
 
 In memory the hash is plain. In L3 it is salted with the stage's layers and heads, because there pages of several ranks
 lie side by side: one that comes from another stage (#15175, #21901) or another TP rank decodes to a wrong hash.
