@@ -136,10 +136,7 @@ class HiCache:
         if parent is not None and parent.parent is not None and parent.host_value is None:
             return 0
         n = len(node.hashes)
-        host = self._reserve_host(n, "write")
-        if Fix.ALLOCATION in self.fixes and not self._agreed(host is not None) and host is not None:
-            self.host.give_back(host)
-            host = None
+        host = self._reserve_host(n)
         number = self._counts[WRITE]
         self._counts[WRITE] = number + 1
         self.record(SUBMIT, node.key, WRITE, n * self.page_size, 0 if host is not None else NO_ROOM, number)
@@ -155,17 +152,21 @@ class HiCache:
         self.stats.writes += n
         return n
 
-    def _reserve_host(self, n: int, queue: str) -> list[int] | None:
-        """Host pages, after evicting once; None when there are none or a fault takes them away."""
-        nth = self._attempts[queue]
-        self._attempts[queue] = nth + 1
-        if self._refused(queue, nth):
-            return None
-        pages = self.host.alloc(n)
-        if pages is None:
+    def _reserve_host(self, n: int) -> list[int] | None:
+        """Host pages, after evicting once; None when there are none, a fault takes them away, or another rank has none
+        (#31425)."""
+        nth = self._attempts["write"]
+        self._attempts["write"] = nth + 1
+        if n > self.host.available:
             self.tree.evict_host(n - self.host.available)
-            pages = self.host.alloc(n)
-        return pages
+        return self._commit(self.host, None if self._refused("write", nth) else self.host.alloc(n))
+
+    def _commit(self, pool: PagePool, pages: list[int] | None) -> list[int] | None:
+        """Reserve, take the minimum over all ranks, commit or give back: an operation exists everywhere or nowhere."""
+        if Fix.ALLOCATION not in self.fixes or self._agreed(pages is not None) or pages is None:
+            return pages
+        pool.give_back(pages)
+        return None
 
     def _refused(self, queue: str, nth: int) -> bool:
         at = self.world.at
@@ -174,7 +175,6 @@ class HiCache:
         )
 
     def _agreed(self, mine: bool) -> bool:
-        """Reserve, take the minimum over all ranks, commit or give back (#31425)."""
         vec: Vector = (int(mine),)
         topo = self.world.topo
         if topo.tp_size > 1:
@@ -193,13 +193,15 @@ class HiCache:
         """Write-back: copy a node to the host before its device pages go, and wait for it."""
         if node.host_value is not None or (node.parent is not self.tree.root and not self._backed_parent(node)):
             return False
-        host = self._reserve_host(len(node.hashes), "write")
+        host = self._reserve_host(len(node.hashes))
         if host is None:
             return False
         assert node.value is not None
         finish = self.cache_controller.write_engine.submit(self.cache_controller.model.write_back(node.value, host))
         finish.synchronize()
         self.tree.make_backed(node, host)
+        if self.cache_controller.storage is not None:
+            self.write_backup_storage(node, list(node.hashes), host)
         return True
 
     @staticmethod
@@ -233,15 +235,9 @@ class HiCache:
         tree.protect_host(last)
         nth = self._attempts["load"]
         self._attempts["load"] = nth + 1
-        pages = None
-        if not self._refused("load", nth):
-            pages = self.device.alloc(n)
-            if pages is None:
-                tree.evict(n - self.device.available)
-                pages = self.device.alloc(n)
-        if Fix.ALLOCATION in self.fixes and not self._agreed(pages is not None) and pages is not None:
-            self.device.give_back(pages)
-            pages = None
+        if n > self.device.available:
+            tree.evict(n - self.device.available)
+        pages = self._commit(self.device, None if self._refused("load", nth) else self.device.alloc(n))
         number = self._counts[LOAD]
         self._counts[LOAD] = number + 1
         self.record(SUBMIT, last.key, LOAD, n * self.page_size, 0 if pages is not None else NO_ROOM, number)
@@ -376,7 +372,9 @@ class HiCache:
         """Attach what arrived on all ranks below the anchor as a host hit; return the rest."""
         del self.ongoing_prefetch[op.rid]
         completed = min(op.completed, op.hit)
-        matched, loaded = self._attach_fetched(op, completed)
+        matched = loaded = 0
+        if op.anchor is not None and op.hit:
+            matched, loaded = self._attach_fetched(op, completed)
         op.settled = True
         op.terminated = not op.done
         self._release_prefetch(op)

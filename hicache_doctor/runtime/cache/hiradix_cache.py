@@ -131,10 +131,7 @@ class HiRadixCache(HiCache):
         op = self.ongoing_prefetch.get(rid)
         if op is None:
             return True
-        if Fix.VOTE_OUTSIDE_LOOP in self.fixes:
-            if not op.done and not op.terminated:
-                return False
-        elif not self.can_terminate_prefetch(op):
+        if Fix.VOTE_OUTSIDE_LOOP in self.fixes or not self.can_terminate_prefetch(op):
             return False
         self._settle_agreed(op)
         return True
@@ -149,8 +146,8 @@ class HiRadixCache(HiCache):
         return bool(vec[0]) or op.done
 
     def bulk_check_prefetch_progress(self, rids: list[int]) -> None:
-        """One vote for the whole waiting queue, outside the loop (#33029)."""
-        ops = [op for rid in rids if (op := self.ongoing_prefetch.get(rid)) is not None and not op.done]
+        """One vote for the whole waiting queue and its settlements, outside the loop (#33029)."""
+        ops = [op for rid in rids if (op := self.ongoing_prefetch.get(rid)) is not None]
         if not ops:
             return
         leads = Fix.PREFETCH_VOTES in self.fixes
@@ -159,7 +156,8 @@ class HiRadixCache(HiCache):
             late = self.world.observe("late", tuple(self.prefetch_late(op) for op in ops))
         late = (self._all_reduce if leads else self._all_reduce_attn_groups)(late, "max", "check_prefetch")
         for op, stop in zip(ops, late, strict=True):
-            op.terminated = bool(stop)
+            if stop or op.done:
+                self._settle_agreed(op)
 
     def _settle_agreed(self, op: PrefetchOperation) -> None:
         if Fix.PREFETCH_VOTES not in self.fixes:

@@ -130,15 +130,16 @@ class UnifiedRadixCache(HiCache):
         op = self.ongoing_prefetch.get(rid)
         if op is None:
             return True
-        if Fix.VOTE_OUTSIDE_LOOP in self.fixes:
-            if not op.done and not op.terminated:
-                return False
-        elif not self._can_terminate_prefetch(op):
+        if Fix.VOTE_OUTSIDE_LOOP in self.fixes or not self._can_terminate_prefetch(op):
             return False
+        self._settle_agreed(op)
+        return True
+
+    def _settle_agreed(self, op: PrefetchOperation) -> None:
         if Fix.PREFETCH_VOTES not in self.fixes:
+            # Up to 0.5.18: the minimum over the TP ranks of the stage, none over the stages ("896 vs 0").
             (op.completed,) = self._all_reduce_attn_groups((op.completed,), "min", "check_prefetch")
         self.settle(op)
-        return True
 
     def _can_terminate_prefetch(self, op: PrefetchOperation) -> bool:
         if self.config.prefetch_policy != "timeout":
@@ -151,8 +152,8 @@ class UnifiedRadixCache(HiCache):
         return bool(vec[0]) or op.done
 
     def bulk_check_prefetch_progress(self, rids: list[int]) -> None:
-        """One vote for the whole waiting queue, outside the loop (#33029)."""
-        ops = [op for rid in rids if (op := self.ongoing_prefetch.get(rid)) is not None and not op.done]
+        """One vote for the whole waiting queue and its settlements, outside the loop (#33029)."""
+        ops = [op for rid in rids if (op := self.ongoing_prefetch.get(rid)) is not None]
         if not ops:
             return
         leads = Fix.PREFETCH_VOTES in self.fixes
@@ -161,7 +162,8 @@ class UnifiedRadixCache(HiCache):
             late = self.world.observe("late", tuple(self.prefetch_late(op) for op in ops))
         late = (self._all_reduce if leads else self._all_reduce_attn_groups)(late, "max", "check_prefetch")
         for op, stop in zip(ops, late, strict=True):
-            op.terminated = bool(stop)
+            if stop or op.done:
+                self._settle_agreed(op)
 
     # -- the stages
     def _all_reduce(self, vec: Vector, op: str, label: str) -> Vector:

@@ -31,7 +31,7 @@ class SchedulerDisaggregationPrefillMixin:
         """Empty queues."""
         self.disaggregated = self.config.disaggregation == "prefill"
         self.bootstrapping: list[Req] = []
-        self.consensus_work: Work | None = None
+        self.consensus_works: list[Work] = []
         self.consensus_out = 0
         self.local_aborts: set[int] = set()
         self.agreed_good: list[int] = []
@@ -83,10 +83,10 @@ class SchedulerDisaggregationPrefillMixin:
             good = [rid for rid in their_good if rid in good]
             bad = their_bad + [rid for rid in bad if rid not in their_bad]
             good = [rid for rid in good if rid not in bad]
-        if self.consensus_work is not None:
-            self._pp_commit_comm_work(self.consensus_work)
+        if len(self.consensus_works) >= self.depth:
+            self._pp_commit_comm_work(self.consensus_works.pop(0))
         vec = (len(good), len(bad[:LIMIT]), *good, *bad[:LIMIT])
-        self.consensus_work = w.isend(self.next_rank, "cons", vec, "consensus")
+        self.consensus_works.append(w.isend(self.next_rank, "cons", vec, "consensus"))
         if self.first_stage:
             self.consensus_out += 1
 

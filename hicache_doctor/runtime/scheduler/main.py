@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from hicache_doctor.runtime import server_log
 from hicache_doctor.runtime.cache.hicache import HiCache
 from hicache_doctor.runtime.cache.hiradix_cache import HiRadixCache
 from hicache_doctor.runtime.cache.integrity import check as check_integrity
@@ -54,7 +53,6 @@ def run_rank(
         world.new_group(name, ranks)
     model = make_model(config, world)
     cache = TREES[config.tree](world, config, model, make_storage(config, world, model))
-    server_log.pools(world, config, cache.host.size)
     mine = {r.rid: 1 for r in requests if r.rid % world.topo.dp_size == world.at.dp}
     arrivals = WorkloadArrivals(requests, config.faults, mine)
     scheduler = Scheduler(world, config, model, cache, requests, arrivals)
@@ -67,7 +65,7 @@ def run_rank(
     return {
         "steps": scheduler.step,
         "batches": scheduler.forwards,
-        "outputs": {r.rid: r.tokens[r.prompt :] for r in scheduler.done.values() if not r.aborted},
+        "outputs": {r.rid: r.tokens[r.prompt :] for r in scheduler.done.values()},
         "prompts": {r.rid: len(r.tokens) - r.output for r in scheduler.done.values()},
         "aborted": sorted(r.rid for r in scheduler.done.values() if r.aborted),
         "hits": {"l1": scheduler.hits_device, "l2": stats.hits_host, "l3": stats.hits_storage},

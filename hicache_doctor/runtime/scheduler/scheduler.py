@@ -83,6 +83,10 @@ class Scheduler(SchedulerPPMixin, SchedulerDisaggregationPrefillMixin):
         if self.disaggregated:
             # The prefill side hands a request over with its first token.
             req.limit = 1
+        if len(prompt) + req.limit > self.tree_cache.device.size * self.page_size:
+            self.world.log(f"Request {rid} is longer than the KV pool and was refused.", "WARNING")
+            self._end(req, aborted=True)
+            return
             self.add_to_bootstrap(req)
         else:
             self.waiting_queue.append(req)
@@ -188,15 +192,18 @@ class Scheduler(SchedulerPPMixin, SchedulerDisaggregationPrefillMixin):
             self.slot.running = [r for r in running if not r.aborted]
 
     def get_new_batch_prefill(self) -> ScheduleBatch | None:
-        """A prefill batch, or None."""
-        return self._get_new_batch_prefill_raw()
+        """A prefill batch, or None. A load back whose request found no room after all is submitted too: its pages are
+        locked until its ack."""
+        batch = self._get_new_batch_prefill_raw()
+        self.tree_cache.ready_to_load_host_cache()
+        return batch
 
     def _get_new_batch_prefill_raw(self) -> ScheduleBatch | None:
         if not self.waiting_queue and self.chunked_req is None:
             return None
         config, cache = self.config, self.tree_cache
         room = config.max_running - len(self.slot.running)
-        if room <= 0 and self.chunked_req is None:
+        if room <= 0 and (self.chunked_req is None or room <= -config.max_running):
             return None
         storage = cache.cache_controller.storage is not None
         budget = self.chunk_size()
@@ -239,7 +246,6 @@ class Scheduler(SchedulerPPMixin, SchedulerDisaggregationPrefillMixin):
             return None
         if chunked is not None:
             chunked.chunked = True
-        cache.ready_to_load_host_cache()
         return self._batch(picked, decode=False, chunked=chunked)
 
     def chunk_size(self) -> int:
@@ -399,11 +405,19 @@ class Scheduler(SchedulerPPMixin, SchedulerDisaggregationPrefillMixin):
             items = batch.forward.items
             cached = sum(i.start for i in items)
             text = server_log.prefill_batch(
-                len(items), batch.forward.tokens, cached, usage, running, len(self.waiting_queue)
+                seqs=len(items),
+                new=batch.forward.tokens,
+                cached=cached,
+                usage=usage,
+                running=running,
+                queue=len(self.waiting_queue),
             )
             self.world.log(text)
         elif batch.ordinal % 40 == 0:
-            self.world.log(server_log.decode_batch(len(batch.reqs), running, usage, len(self.waiting_queue)))
+            tokens = sum(r.computed for r in batch.reqs)
+            self.world.log(
+                server_log.decode_batch(running=running, tokens=tokens, usage=usage, queue=len(self.waiting_queue))
+            )
 
     def run_batch(self, batch: ScheduleBatch, forward: Callable[[ForwardBatch], object]) -> object:
         """Compute a batch; its KV is there when this returns."""

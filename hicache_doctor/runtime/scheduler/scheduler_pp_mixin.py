@@ -38,7 +38,7 @@ class SchedulerPPMixin:
         self.first_stage, self.last_stage = at.pp == 0, at.pp == topo.pp_size - 1
         self.send_req_work: Work | None = None
         self.send_proxy_work: Work | None = None
-        self.send_output_work: Work | None = None
+        self.send_output_works: list[Work] = []
         self.slot_of_result = self.slots[0]
         self.others_active = 0
         self.idle_steps = 0
@@ -84,7 +84,7 @@ class SchedulerPPMixin:
         return True
 
     def _pp_end(self: Scheduler) -> None:
-        for work in (self.send_req_work, self.send_proxy_work, self.send_output_work, self.consensus_work):
+        for work in (self.send_req_work, self.send_proxy_work, *self.send_output_works, *self.consensus_works):
             if work is not None:
                 work.wait()
 
@@ -189,9 +189,11 @@ class SchedulerPPMixin:
         return self.world.recv_proxy(self.prev_rank, "proxy")
 
     def _pp_send_output(self: Scheduler, vec: Vector) -> None:
-        if self.send_output_work is not None:
-            self._pp_commit_comm_work(self.send_output_work)
-        self.send_output_work = self.world.isend(self.next_rank, "out", vec, "output")
+        # The receiver takes a result as many steps later as there are positions: no more than that are under way.
+        works = self.send_output_works
+        if len(works) >= self.depth:
+            self._pp_commit_comm_work(works.pop(0))
+        works.append(self.world.isend(self.next_rank, "out", vec, "output"))
 
     def _pp_process_batch_result(self: Scheduler, batch: ScheduleBatch) -> None:
         """Tokens come from the last stage round the ring; every stage but the last one receives them."""
@@ -204,7 +206,7 @@ class SchedulerPPMixin:
         self.process_batch_result(batch, batch.result)
 
     def _pp_recv_dict_from_prev_stage(self: Scheduler) -> Vector:
-        return self.world.recv(self.prev_rank, "out", self.config.max_running + 2, "output")
+        return self.world.recv(self.prev_rank, "out", 2 + 2 * self.config.max_running, "output")
 
     # -- DP attention
     def _mlp_sync(self: Scheduler, batch: ScheduleBatch | None) -> None:
