@@ -102,6 +102,16 @@ class Msg(IntEnum):
     BOOTSTRAP = 5
 
 
+class Found(IntEnum):
+    """Where an abort found its request."""
+
+    NOTHING = 0
+    WAITING = 1
+    BOOTSTRAP = 2
+    CHUNKED = 3
+    RUNNING = 4
+
+
 class Op(IntEnum):
     """Operations on a group or between two ranks."""
 
@@ -181,6 +191,7 @@ TABLES = {
     "tier": Tier,
     "why": Why,
     "msg": Msg,
+    "found": Found,
     "op": Op,
     "capacity": Capacity,
     "group": Group,

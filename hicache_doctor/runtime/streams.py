@@ -17,7 +17,7 @@ Stream = list[tuple[int, tuple[int, ...]]]
 """(step, value) in order."""
 
 PER_STAGE = (int(Capacity.GROUP_MEMBERS), int(Capacity.STORAGE_KEY))
-ORDER = ("start", "message", "consensus", "drain_storage", "drain", "settle", "submission", "evict", "chunk", "batch", "digest")
+ORDER = ("start", "message", "consensus", "drain_storage", "drain", "settle", "submission", "evict", "chunk", "batch", "digest", "finish")
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +52,8 @@ def streams(events: Iterable[Sequence[int]]) -> dict[str, Stream]:
             name, value = "settle", (key, a, b, c)
         elif kind == Kind.RECV_MSG:
             name, value = "message", (key, a, c)
+        elif kind == Kind.FINISH:
+            name, value = "finish", (key, a, b)
         elif kind == Kind.DIGEST:
             name, value = "digest", (key, a)
         elif kind == Kind.CONSENSUS:
@@ -66,7 +68,7 @@ def streams(events: Iterable[Sequence[int]]) -> dict[str, Stream]:
     return out
 
 
-def differences(topo: Topology, events: Mapping[int, Iterable[Sequence[int]]]) -> list[Difference]:
+def differences(topo: Topology, events: Mapping[int, Sequence[Sequence[int]]]) -> list[Difference]:
     """The first difference of each stream between the first rank of a replica and each other one, earliest first.
 
     Only the common prefix counts: a rank that is merely behind hasn't diverged.
@@ -84,7 +86,7 @@ def differences(topo: Topology, events: Mapping[int, Iterable[Sequence[int]]]) -
         if lead == rank or lead not in events:
             continue
         ours, theirs = of(lead), of(rank)
-        reached = min(_last_step(ours), _last_step(theirs))
+        reached = min(max(e[1] for e in events[r]) for r in (lead, rank))
         for name in sorted(set(ours) | set(theirs)):
             a, b = ours.get(name, []), theirs.get(name, [])
             at = _part(a, b, reached)
@@ -95,10 +97,6 @@ def differences(topo: Topology, events: Mapping[int, Iterable[Sequence[int]]]) -
     return sorted(found, key=lambda f: (f.step, ORDER.index(f.stream.split()[0]), f.ranks, f.stream))
 
 
-def _last_step(own: dict[str, Stream]) -> int:
-    return max((s[-1][0] for s in own.values() if s), default=-1)
-
-
 def _part(a: Stream, b: Stream, reached: int) -> int | None:
     """The first ordinal at which two streams differ; an entry that one side lacks counts only when that side went on
     for longer (``reached`` is a step that both have passed)."""
@@ -107,7 +105,7 @@ def _part(a: Stream, b: Stream, reached: int) -> int | None:
             return i
     n = min(len(a), len(b))
     longer = a if len(a) > n else b
-    if len(longer) > n and longer[n][0] < reached - 1:
+    if len(longer) > n and longer[n][0] < reached:
         return n
     return None
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from hicache_doctor.probes.kinds import Kind, Msg
+from hicache_doctor.probes.kinds import Found, Kind, Msg
 from hicache_doctor.runtime import server_log
 from hicache_doctor.runtime.cache.hicache import HiCache
 from hicache_doctor.runtime.config import Config
@@ -25,6 +25,7 @@ from hicache_doctor.runtime.world import MASK, World
 BATCH, DECODE, DIGEST, FINISH = int(Kind.BATCH), int(Kind.DECODE), int(Kind.DIGEST), int(Kind.FINISH)
 RECV_MSG, CHUNK, POOL = int(Kind.RECV_MSG), int(Kind.CHUNK), int(Kind.POOL)
 REQUEST, ABORT, TIMEOUT = int(Msg.REQUEST), int(Msg.ABORT), int(Msg.TIMEOUT)
+NOTHING = int(Found.NOTHING)
 
 
 class Scheduler(SchedulerPPMixin, SchedulerDisaggregationPrefillMixin):
@@ -63,14 +64,18 @@ class Scheduler(SchedulerPPMixin, SchedulerDisaggregationPrefillMixin):
     def process_input_requests(self, messages: list[tuple[int, int]]) -> None:
         """What arrived takes effect in order. A request touches no cache but the pool accounts of its prefetch."""
         for kind, rid in messages:
-            self.record(RECV_MSG, rid, kind, self.messages, self.step % self.depth)
-            self.messages += 1
+            effect = NOTHING
             if kind == REQUEST:
                 self.handle_generate_request(rid)
             elif kind in (ABORT, TIMEOUT):
-                self.abort_request(rid)
+                effect = self.abort_request(rid)
             else:
                 self.apply_consensus(kind, rid)
+            self._took_effect(kind, rid, effect)
+
+    def _took_effect(self, kind: int, rid: int, effect: int) -> None:
+        self.record(RECV_MSG, rid, kind, self.messages, effect, self.step % self.depth)
+        self.messages += 1
 
     def handle_generate_request(self, rid: int) -> None:
         """Queue a request; its prefetch starts while it waits."""
@@ -99,37 +104,36 @@ class Scheduler(SchedulerPPMixin, SchedulerDisaggregationPrefillMixin):
         n = (len(req.tokens) - 1) // self.page_size
         cache.prefetch_from_storage(req.rid, cache.tree.match(req.hashes, n), req.hashes, n)
 
-    def abort_request(self, rid: int) -> None:
-        """The client is gone. A waiting request leaves at once, a running one when its batch comes round."""
+    def abort_request(self, rid: int) -> int:
+        """The client is gone. A waiting request leaves at once, a running one when its batch comes round. Says where
+        the request was found."""
         for i, req in enumerate(self.waiting_queue):
             if req.rid == rid:
                 del self.waiting_queue[i]
                 self.tree_cache.release_aborted_request(rid)
                 self._end(req, aborted=True)
-                return
+                return int(Found.WAITING)
         if self.abort_in_bootstrap(rid):
-            return
+            return int(Found.BOOTSTRAP)
         if self.chunked_req is not None and self.chunked_req.rid == rid:
             # Not taken apart here: executed where every rank passes, at the start of the next step.
             self.pending_chunked_abort = True
-            return
+            return int(Found.CHUNKED)
         slots = self.slots
+        found: list[Req] = []
         if Fix.ABORT_SLOTS not in self.fixes:
             # Before #29405 only the current slot and the batch in hand were looked at; the last stage, whose results
             # are there at once, has none in hand.
             slots = [self.slot]
             if self.cur_batch is not None and not self.model.last:
-                for req in self.cur_batch.reqs:
-                    if req.rid == rid:
-                        req.aborted = True
+                found = [r for r in self.cur_batch.reqs if r.rid == rid]
         for slot in slots:
-            for req in slot.running:
-                if req.rid == rid:
-                    req.aborted = True
+            found += [r for r in slot.running if r.rid == rid]
             if slot.batch is not None:
-                for req in slot.batch.reqs:
-                    if req.rid == rid:
-                        req.aborted = True
+                found += [r for r in slot.batch.reqs if r.rid == rid]
+        for req in found:
+            req.aborted = True
+        return int(Found.RUNNING) if found else NOTHING
 
     def check_timeouts(self) -> None:
         """Before #37143 every rank asks its own clock; since then the first rank's verdict comes as a message."""
@@ -140,9 +144,7 @@ class Scheduler(SchedulerPPMixin, SchedulerDisaggregationPrefillMixin):
         count = self.world.observe("timeouts", (len(rids),))[0]
         late = self.world.observe("timed_out", tuple(rids)) if rids or count else ()
         for rid in late[:count]:
-            self.record(RECV_MSG, rid, TIMEOUT, self.messages, self.step % self.depth)
-            self.messages += 1
-            self.abort_request(rid)
+            self._took_effect(TIMEOUT, rid, self.abort_request(rid))
 
     def late_requests(self) -> list[int]:
         """Requests that waited or ran for too long, by this rank's clock."""
