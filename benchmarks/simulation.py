@@ -12,10 +12,10 @@ import time
 from collections.abc import Callable
 
 from hicache_doctor.probes.kinds import Kind
-from hicache_doctor.runtime.simulation import Simulation, SimWorld
-from hicache_doctor.runtime.world import Copy, Topology
+from hicache_doctor.runtime.simulation import Simulation
+from hicache_doctor.runtime.world import Copy, Topology, World
 
-Main = Callable[[SimWorld], None]
+Main = Callable[[World], None]
 TRIES = 3
 STEP_TARGET_US = 40
 SETUP_TARGET_US = 1000
@@ -37,11 +37,11 @@ def operations(rounds: int) -> dict[str, tuple[Topology, Main, int]]:
     """Name → where it runs, what runs there, how many operations that is."""
     pair, alone = Topology(pp_size=2), Topology()
 
-    def sleeps(w: SimWorld) -> None:
+    def sleeps(w: World) -> None:
         for _ in range(rounds):
             w.sleep(1)
 
-    def hand_over(w: SimWorld) -> None:
+    def hand_over(w: World) -> None:
         there, back = w.queue("there"), w.queue("back")
 
         def echo() -> None:
@@ -54,7 +54,7 @@ def operations(rounds: int) -> dict[str, tuple[Topology, Main, int]]:
             back.get()
         task.join()
 
-    def messages(w: SimWorld) -> None:
+    def messages(w: World) -> None:
         vec = (1, 2)
         for _ in range(rounds):
             if w.rank:
@@ -62,29 +62,29 @@ def operations(rounds: int) -> dict[str, tuple[Topology, Main, int]]:
             else:
                 w.isend(1, "sync", vec, "pp_sync").wait()
 
-    def reduces(w: SimWorld) -> None:
+    def reduces(w: World) -> None:
         w.new_group("pp", (0, 1))
         vec = (1, w.rank)
         for _ in range(rounds):
             w.all_reduce("pp", "min", vec, "writing_check")
 
-    def broadcasts(w: SimWorld) -> None:
+    def broadcasts(w: World) -> None:
         w.new_group("pp", (0, 1))
         vec = (1, w.rank)
         for _ in range(rounds):
             w.broadcast("pp", vec, "recv_requests")
 
-    def copies(w: SimWorld) -> None:
+    def copies(w: World) -> None:
         engine, copy = w.engine("write"), Copy(2, 2, lambda layer: None)
         for _ in range(rounds):
             engine.submit(copy).query()
         engine.submit(copy).synchronize()
 
-    def records(w: SimWorld) -> None:
+    def records(w: World) -> None:
         for i in range(rounds):
             w.record(Kind.STEP, a=i)
 
-    def observes(w: SimWorld) -> None:
+    def observes(w: World) -> None:
         for i in range(rounds):
             w.tick(i)
             w.observe("acks", (1, 2), (3, 3))
@@ -104,7 +104,7 @@ def operations(rounds: int) -> dict[str, tuple[Topology, Main, int]]:
 def toy(steps: int) -> Main:
     """About what one scheduler step asks of its world: 3 messages, 2 collectives, 2 copies, a queue, a sleep."""
 
-    def main(w: SimWorld) -> None:
+    def main(w: World) -> None:
         topo, at = w.topo, w.at
         for stage in range(topo.pp_size):
             ranks = [topo.rank(stage, tp) for tp in range(topo.tp_size)]

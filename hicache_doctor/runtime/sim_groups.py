@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from hicache_doctor.runtime.sim_kernel import Task
@@ -21,10 +22,10 @@ class Group:
         parents = [-1 if v == 0 else v - (1 << (v.bit_length() - 1)) for v in range(size)]
         self.tree = [(parents[v], tuple(w for w in range(size) if parents[w] == v)) for v in range(size)]
 
-    def near(self, pos: int) -> list[int]:
-        """The ranks that a member talks to in a broadcast."""
-        parent, children = self.tree[pos]
-        return [self.members[i] for i in ((parent, *children) if parent >= 0 else children)]
+    def parent(self, pos: int) -> int:
+        """The rank that passes a broadcast to a member; -1 for the root."""
+        parent = self.tree[pos][0]
+        return self.members[parent] if parent >= 0 else -1
 
 
 class Seat:
@@ -109,13 +110,22 @@ class Collective:
 
     def free(self, pos: int) -> bool:
         """Whether a member may leave a broadcast: the data has come to it and its children are here."""
-        if not self._has[pos]:
-            return False
         vecs = self.vecs
-        for child in self.group.tree[pos][1]:
-            if vecs[child] is None:
-                return False
-        return True
+        return self._has[pos] and None not in [vecs[child] for child in self.group.tree[pos][1]]
+
+    def cut_off(self, pos: int, lost: Mapping[int, bool]) -> int:
+        """The rank whose death a member of a broadcast runs into, or -1.
+
+        As in gloo it first receives from its parent, then sends to its children, so a dead child shows only then.
+        """
+        members = self.group.members
+        parent, children = self.group.tree[pos]
+        if not self._has[pos]:
+            return members[parent] if members[parent] in lost else -1
+        for child in children:
+            if self.vecs[child] is None and members[child] in lost:
+                return members[child]
+        return -1
 
     def holders(self, pos: int) -> tuple[int, ...]:
         """The ranks that the member at ``pos`` waits for."""

@@ -15,8 +15,8 @@ from greenlet import getcurrent, greenlet
 
 from hicache_doctor.runtime.world import Rand, Stop
 
-QUIET_NS = 600_000_000_000
-"""Virtual time without a scheduler step after which the run counts as a livelock: somebody polls for ever."""
+QUIET_JUMPS = 200_000
+"""So many jumps of the clock without a scheduler step, and the run counts as a livelock: somebody polls for ever."""
 CLOSE_TRIES = 100
 """How often a task that blocks again in its ``finally`` is told to stop."""
 
@@ -141,13 +141,13 @@ class Kernel:
         "chooser",
         "current",
         "failures",
-        "horizon",
         "how",
         "hub",
         "lost",
         "mains",
         "on_lost",
         "preempt",
+        "quiet",
         "ready",
         "switches",
         "tasks",
@@ -159,7 +159,7 @@ class Kernel:
         self.preempt = preempt
         self.cascade = cascade
         self.time = 0
-        self.horizon = QUIET_NS
+        self.quiet = 0
         self.switches = 0
         self.mains = 0
         self.how = ""
@@ -224,11 +224,12 @@ class Kernel:
 
     def fail(self, rank: int, name: str, error: BaseException) -> None:
         """An exception left a task or a copy: the end of the run, or with ``cascade`` of its rank."""
-        self.failures.append(Failure(self.time, rank, name, error))
-        if self.cascade:
-            self.lose(rank)
-        elif not self.how:
-            self.how = "failed"
+        if not self.how:
+            self.failures.append(Failure(self.time, rank, name, error))
+            if self.cascade:
+                self.lose(rank)
+            else:
+                self.how = "failed"
 
     def lose(self, rank: int) -> None:
         """The process of a rank is gone: its tasks never run again, its copies never land."""
@@ -262,9 +263,10 @@ class Kernel:
             raise error
 
     def wake(self, task: Task) -> None:
-        """Make a blocked task ready."""
-        task.why = None
-        self.ready.append(task)
+        """Make a blocked task ready; not one whose rank is gone."""
+        if not task.over:
+            task.why = None
+            self.ready.append(task)
 
     def sleep(self, ns: int) -> None:
         """Block for ``ns``."""
@@ -301,11 +303,11 @@ class Kernel:
             timers = self._timers
             if not timers:
                 return None
-            time = timers[0][0]
-            if time > self.horizon:
+            self.quiet += 1
+            if self.quiet > QUIET_JUMPS:
                 self.how = "livelock"
                 return None
-            self.time = time
+            self.time = time = timers[0][0]
             while timers and timers[0][0] == time:
                 due = heappop(timers)[2]
                 if due.__class__ is Task:
@@ -324,7 +326,7 @@ class Kernel:
 
     def heard(self) -> None:
         """A scheduler step began somewhere: the run is alive."""
-        self.horizon = self.time + QUIET_NS
+        self.quiet = 0
 
     def run(self) -> str:
         """Run to the end: ``done``, ``failed``, ``livelock``, or ``deadlock`` when nobody can ever run again."""

@@ -64,6 +64,9 @@ class Wire:
         kernel = self.kernel
         for task in kernel.tasks:
             if task.why is not None and not task.over and self._needs(task, lost):
+                if task.why[0] in ("all_reduce", "broadcast"):
+                    c, pos = task.value
+                    c.waiting.pop(pos, None)
                 task.error = peer_lost(lost)
                 kernel.wake(task)
 
@@ -79,7 +82,9 @@ class Wire:
         if why[0] not in ("all_reduce", "broadcast"):
             return False
         c, pos = task.value
-        return lost in (c.group.near(pos) if c.kind == "broadcast" and not c.broken else c.group.members)
+        if c.kind == "broadcast" and not c.broken:
+            return bool(c.cut_off(pos, {lost: True}) == lost)
+        return lost in c.group.members
 
     def holders(self, task: Task) -> tuple[int, ...]:
         """The ranks that a blocked task waits for: the edges of the wait-for graph."""
@@ -268,9 +273,15 @@ class WireEnd:
         c = self._enter(seat, "broadcast", _BROADCAST, vec, label)
         kernel, pos = self.kernel, seat.pos
         for freed in c.flow(pos):
-            if freed in c.waiting and c.free(freed):
-                kernel.wake(c.waiting.pop(freed))
+            if freed in c.waiting:
+                if c.free(freed):
+                    kernel.wake(c.waiting.pop(freed))
+                elif kernel.lost and (gone := c.cut_off(freed, kernel.lost)) >= 0:
+                    c.waiting[freed].error = peer_lost(gone)
+                    kernel.wake(c.waiting.pop(freed))
         if not c.free(pos):
+            if kernel.lost and (gone := c.cut_off(pos, kernel.lost)) >= 0:
+                raise peer_lost(gone)
             self._await(c, seat, label)
         elif kernel.preempt:
             kernel.breathe()
@@ -292,7 +303,7 @@ class WireEnd:
             (_COLLECTIVE, self.step, kernel.current.no, kernel.time, seq, seat.code, op, size, SITES.get(label, 0))
         )
         if kernel.lost:
-            for rank in group.near(seat.pos) if kind == "broadcast" else group.members:
+            for rank in (group.parent(seat.pos),) if kind == "broadcast" else group.members:
                 if rank in kernel.lost:
                     raise peer_lost(rank)
         c = group.open.get(seq)

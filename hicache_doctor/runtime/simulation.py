@@ -14,7 +14,7 @@ from hicache_doctor.runtime.faults import NO_FAULTS, FaultPlan
 from hicache_doctor.runtime.sim_kernel import Chooser, Failure, Kernel, Replayed, Task
 from hicache_doctor.runtime.sim_outcome import Outcome, Record, Wait, raised, suspended
 from hicache_doctor.runtime.sim_wire import Wire, WireEnd
-from hicache_doctor.runtime.world import Copy, Observations, Rand, Tape, Topology, Vector, mix
+from hicache_doctor.runtime.world import Copy, Observations, Rand, Tape, Topology, Vector, World, mix
 
 PAGE_NS = 300_000
 """How long a copy takes a page, before jitter."""
@@ -274,7 +274,7 @@ class Simulation:
     def __init__(
         self,
         topo: Topology,
-        main: Callable[[SimWorld], Any],
+        main: Callable[[World], Any],
         *,
         seed: int = 0,
         choices: Sequence[int] | Chooser | None = None,
