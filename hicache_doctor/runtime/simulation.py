@@ -187,6 +187,7 @@ class SimWorld(WireEnd):
         self._engines: dict[str, SimEngine] = {}
         self._skew = sum(ns for who, ns in faults.clock_skew if who == rank)
         self._clock_step = max(1, faults.clock_step)
+        self._read = 0
         self._lag = sum(ns for pp, ns in faults.lag_stage if pp == at.pp)
         self._kill = min((step for who, step in faults.kill if who == rank), default=NEVER)
         self._alarm = min(self._kill, sim.max_steps + 1)
@@ -194,8 +195,12 @@ class SimWorld(WireEnd):
     # -- time
 
     def now(self) -> int:
-        """Virtual time as this rank's clock shows it."""
+        """Virtual time as this rank's clock shows it: a nanosecond more at each reading, since no clock is read twice
+        at one moment (equal stamps are a matter of its resolution)."""
         time = self.kernel.time + self._skew
+        if time <= self._read:
+            time = self._read + 1
+        self._read = time
         return time - time % self._clock_step
 
     def sleep(self, ns: int) -> None:
