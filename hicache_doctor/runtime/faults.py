@@ -78,6 +78,8 @@ class FaultPlan:
     aborts: tuple[Abort, ...] = ()
     clock_skew: tuple[tuple[int, int], ...] = ()
     """(global rank, ns): its clock is ahead."""
+    clock_jump: tuple[tuple[int, int, int], ...] = ()
+    """(global rank, ns, step): its clock is set ahead at that step."""
     clock_step: int = 1
     """Resolution of the wall clock in ns."""
     lag_stage: tuple[tuple[int, int], ...] = ()

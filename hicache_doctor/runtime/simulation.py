@@ -165,7 +165,9 @@ class SimWorld(WireEnd):
         "_clock_step",
         "_engines",
         "_kill",
+        "_jumps",
         "_lag",
+        "_read",
         "_observations",
         "_skew",
         "at",
@@ -188,6 +190,7 @@ class SimWorld(WireEnd):
         self._skew = sum(ns for who, ns in faults.clock_skew if who == rank)
         self._clock_step = max(1, faults.clock_step)
         self._read = 0
+        self._jumps = {step: ns for who, ns, step in faults.clock_jump if who == rank}
         self._lag = sum(ns for pp, ns in faults.lag_stage if pp == at.pp)
         self._kill = min((step for who, step in faults.kill if who == rank), default=NEVER)
         self._alarm = min(self._kill, sim.max_steps + 1)
@@ -210,6 +213,7 @@ class SimWorld(WireEnd):
     def tick(self, step: int) -> None:
         """A new scheduler step begins; here a rank is killed, a stage lags, and the step budget ends."""
         self.step = step
+        self._skew += self._jumps.pop(step, 0)
         kernel = self.kernel
         kernel.heard()
         if step >= self._alarm:

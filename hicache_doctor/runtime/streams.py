@@ -17,7 +17,20 @@ Stream = list[tuple[int, tuple[int, ...]]]
 """(step, value) in order."""
 
 PER_STAGE = (int(Capacity.GROUP_MEMBERS), int(Capacity.STORAGE_KEY))
-ORDER = ("start", "message", "consensus", "drain_storage", "drain", "settle", "submission", "evict", "chunk", "batch", "digest", "finish")
+ORDER = (
+    "start",
+    "message",
+    "consensus",
+    "drain_storage",
+    "drain",
+    "settle",
+    "submission",
+    "evict",
+    "chunk",
+    "batch",
+    "digest",
+    "finish",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +70,7 @@ def streams(events: Iterable[Sequence[int]]) -> dict[str, Stream]:
         elif kind == Kind.DIGEST:
             name, value = "digest", (key, a)
         elif kind == Kind.CONSENSUS:
-            name, value = "consensus", (key, a, b)
+            name, value = "consensus", (key, a, b, d)
         elif kind == Kind.CHUNK:
             name, value = "chunk", (key, a, b)
         elif kind == Kind.START and key not in PER_STAGE:
@@ -75,10 +88,13 @@ def differences(topo: Topology, events: Mapping[int, Sequence[Sequence[int]]]) -
     """
     found: list[Difference] = []
     cache: dict[int, dict[str, Stream]] = {}
+    far: dict[int, tuple[int, int]] = {}
 
     def of(rank: int) -> dict[str, Stream]:
         if rank not in cache:
             cache[rank] = streams(events[rank])
+            last = max(e[1] for e in events[rank])
+            far[rank] = max([(last, -1), *[(s[-1][0], _order(name)) for name, s in cache[rank].items()]])
         return cache[rank]
 
     for rank in sorted(events):
@@ -86,26 +102,30 @@ def differences(topo: Topology, events: Mapping[int, Sequence[Sequence[int]]]) -
         if lead == rank or lead not in events:
             continue
         ours, theirs = of(lead), of(rank)
-        reached = min(max(e[1] for e in events[r]) for r in (lead, rank))
+        reached = min(far[lead], far[rank])
         for name in sorted(set(ours) | set(theirs)):
             a, b = ours.get(name, []), theirs.get(name, [])
-            at = _part(a, b, reached)
+            at = _part(a, b, reached, _order(name))
             if at is not None:
-                x = a[at] if at < len(a) else (reached, ())
-                y = b[at] if at < len(b) else (reached, ())
+                x = a[at] if at < len(a) else (reached[0], ())
+                y = b[at] if at < len(b) else (reached[0], ())
                 found.append(Difference(name, at, min(x[0], y[0]), (lead, rank), (x[1], y[1])))
-    return sorted(found, key=lambda f: (f.step, ORDER.index(f.stream.split()[0]), f.ranks, f.stream))
+    return sorted(found, key=lambda f: (f.step, _order(f.stream), f.ranks, f.stream))
 
 
-def _part(a: Stream, b: Stream, reached: int) -> int | None:
+def _order(stream: str) -> int:
+    return ORDER.index(stream.split()[0])
+
+
+def _part(a: Stream, b: Stream, reached: tuple[int, int], order: int) -> int | None:
     """The first ordinal at which two streams differ; an entry that one side lacks counts only when that side went on
-    for longer (``reached`` is a step that both have passed)."""
+    beyond the place in the step where it belongs (``reached`` is the place that both have passed)."""
     for i, (x, y) in enumerate(zip(a, b, strict=False)):
         if x[1] != y[1]:
             return i
     n = min(len(a), len(b))
     longer = a if len(a) > n else b
-    if len(longer) > n and longer[n][0] < reached:
+    if len(longer) > n and (longer[n][0], order) < reached:
         return n
     return None
 

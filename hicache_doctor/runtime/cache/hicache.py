@@ -80,6 +80,7 @@ class HiCache:
         self._next_id = 0
         self._loading: Finish | None = None
         self.reads_under_way = 0
+        self.may_vote = True
         self.checks = 0
         self.batches = 0
         world.record(START, int(Capacity.DEVICE_TOKENS), config.device_pages * self.page_size)
@@ -163,7 +164,7 @@ class HiCache:
 
     def _commit(self, pool: PagePool, pages: list[int] | None) -> list[int] | None:
         """Reserve, take the minimum over all ranks, commit or give back: an operation exists everywhere or nowhere."""
-        if Fix.ALLOCATION not in self.fixes or self._agreed(pages is not None) or pages is None:
+        if Fix.ALLOCATION not in self.fixes or not self.may_vote or self._agreed(pages is not None) or pages is None:
             return pages
         pool.give_back(pages)
         return None
@@ -502,4 +503,3 @@ class HiCache:
             work.wait()
         self.work_list = []
         self.cache_controller.close()
-

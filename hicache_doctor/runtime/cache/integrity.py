@@ -47,7 +47,9 @@ def check(cache: HiCache, scheduler: Scheduler | None = None) -> list[str]:
             wrong.append(f"a {tier} page belongs to two nodes")
         if sorted(used + pool.free) != list(range(1, pool.size + 1)):
             missing = pool.size - len(used) - len(pool.free)
-            wrong.append(f"{tier} pool: {len(used)} in the tree + {len(pool.free)} free of {pool.size} ({missing} leaked)")
+            wrong.append(
+                f"{tier} pool: {len(used)} in the tree + {len(pool.free)} free of {pool.size} ({missing} leaked)"
+            )
     if tree.evictable != resident or tree.protected:
         wrong.append(f"ledger: evictable {tree.evictable} of {resident} resident, protected {tree.protected}")
     under_way = {

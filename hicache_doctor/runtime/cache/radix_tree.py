@@ -182,7 +182,9 @@ class RadixTree:
         upper.children[child.hashes[0]] = child
         return upper
 
-    def insert(self, hashes: Sequence[int], pages: list[int], n: int, *, count_hits: bool) -> tuple[TreeNode, list[int]]:
+    def insert(
+        self, hashes: Sequence[int], pages: list[int], n: int, *, count_hits: bool
+    ) -> tuple[TreeNode, list[int]]:
         """Put the first ``n`` pages of a request into the tree.
 
         Returns the deepest node and the path's pages. Where the tree has a page already the request's own copy is a

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from hicache_doctor.probes.kinds import Kind, Msg
+from hicache_doctor.probes.kinds import Found, Kind, Msg
 from hicache_doctor.runtime.fixes import Fix
 from hicache_doctor.runtime.world import Vector, Work, mix
 
@@ -21,7 +21,7 @@ BOOTSTRAP, CONTROL = int(Msg.BOOTSTRAP), int(Msg.CONTROL)
 CONSENSUS, QUEUES = int(Kind.CONSENSUS), int(Kind.QUEUES)
 LIMIT = 8
 CONS = 2 + 2 * LIMIT
-READY, FAILED, CONNECTING = 1, 2, 0
+FAILED, CONNECTING, READY = 0, 1, 2
 
 
 class SchedulerDisaggregationPrefillMixin:
@@ -37,11 +37,6 @@ class SchedulerDisaggregationPrefillMixin:
         self.agreed_good: list[int] = []
         self.agreed_bad: list[int] = []
         self.judged: set[int] = set()
-
-    @property
-    def verdicts_open(self: Scheduler) -> bool:
-        """Whether a pass round the ring is under way that the first rank must still take in."""
-        return bool(self.consensus_out)
 
     def add_to_bootstrap(self: Scheduler, req: Req) -> None:
         """A request starts to connect."""
@@ -62,9 +57,21 @@ class SchedulerDisaggregationPrefillMixin:
         for req in self.bootstrapping:
             if not req.started:
                 req.started = self.step or 1
-        states = w.observe("kv_poll", tuple(self.poll_sender(r) for r in self.bootstrapping)) if self.bootstrapping else ()
-        good = [r.rid for r, s in zip(self.bootstrapping, states, strict=False) if s == READY and r.rid not in self.judged]
-        bad = [r.rid for r, s in zip(self.bootstrapping, states, strict=False) if s == FAILED and r.rid not in self.judged]
+        if self.first_stage and self.consensus_out >= self.depth:
+            vec = w.recv(self.prev_rank, "cons", CONS, "consensus")
+            self.consensus_out -= 1
+            self._judge(*self._unpack(vec))
+        states: Vector = ()
+        if self.bootstrapping:
+            states = w.observe("kv_poll", tuple(self.poll_sender(r) for r in self.bootstrapping))
+            if w.topo.tp_size > 1:
+                states = w.all_reduce("tp", "min", states, "consensus")
+        good = [
+            r.rid for r, s in zip(self.bootstrapping, states, strict=False) if s == READY and r.rid not in self.judged
+        ]
+        bad = [
+            r.rid for r, s in zip(self.bootstrapping, states, strict=False) if s == FAILED and r.rid not in self.judged
+        ]
         if Fix.CONSENSUS_ABORTS in self.fixes:
             bad += [rid for rid in sorted(self.local_aborts) if rid not in bad]
         elif self.local_aborts or bad:
@@ -104,17 +111,16 @@ class SchedulerDisaggregationPrefillMixin:
         """The verdict of an earlier pass, as messages that all ranks get at the same step (first rank only)."""
         if not self.disaggregated:
             return []
-        if self.consensus_out >= self.depth:
-            vec = self.world.recv(self.prev_rank, "cons", CONS, "consensus")
-            self.consensus_out -= 1
-            self._judge(*self._unpack(vec))
         out = [(BOOTSTRAP, rid) for rid in self.agreed_good] + [(CONTROL, rid) for rid in self.agreed_bad]
         self.agreed_good, self.agreed_bad = [], []
         return out
 
     def apply_consensus(self: Scheduler, kind: int, rid: int) -> None:
         """All stages pop the same requests: verbatim since #31869; before, each looked at its own sender once more."""
-        self.record(CONSENSUS, rid, int(kind == BOOTSTRAP), int(kind == CONTROL), self.messages)
+        applied = self._apply(kind, rid)
+        self.record(CONSENSUS, rid, int(kind == BOOTSTRAP), int(kind == CONTROL), self.messages, int(applied))
+
+    def _apply(self: Scheduler, kind: int, rid: int) -> bool:
         for i, req in enumerate(self.bootstrapping):
             if req.rid != rid:
                 continue
@@ -124,19 +130,21 @@ class SchedulerDisaggregationPrefillMixin:
                 self.tree_cache.release_aborted_request(rid, in_bootstrap=True)
                 self._end(req, aborted=True)
             elif Fix.CONSENSUS_VERBATIM not in self.fixes and self._gone_since(rid):
-                return
+                return False
             else:
                 del self.bootstrapping[i]
                 self.waiting_queue.append(req)
-            return
+            return True
+        return False
 
     def _gone_since(self: Scheduler, rid: int) -> bool:
         """Whether this stage's sender failed between the agreement and now."""
         gone = any(f.rid == rid and f.state == "agreed" and self.world.at.pp > 0 for f in self.config.faults.aborts)
         return bool(self.world.observe("kv_poll_again", (int(gone),))[0])
 
-    def abort_in_bootstrap(self: Scheduler, rid: int) -> bool:
-        """An abort of a request that still connects: every stage marks it, and the consensus takes it out.
+    def abort_in_bootstrap(self: Scheduler, rid: int) -> int | None:
+        """An abort of a request that still connects: every stage marks it, and the consensus takes it out. Says what it
+        found, None for a request that isn't here.
 
         Before #27028 the first stage dropped it at once, and stages behind it never heard of it again.
         """
@@ -148,7 +156,8 @@ class SchedulerDisaggregationPrefillMixin:
                     del self.bootstrapping[i]
                     self.tree_cache.release_aborted_request(rid, in_bootstrap=True)
                     self._end(req, aborted=True)
-                return True
+                    return int(Found.BOOTSTRAP)
+                return int(Found.NOTHING)
             self.local_aborts.add(rid)
-            return True
-        return False
+            return int(Found.BOOTSTRAP)
+        return None

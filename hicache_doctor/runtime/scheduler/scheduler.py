@@ -17,6 +17,7 @@ from hicache_doctor.runtime.model.base import ForwardBatch, Model
 from hicache_doctor.runtime.scheduler.arrivals import Arrivals
 from hicache_doctor.runtime.scheduler.chunking import ChunkPredictor
 from hicache_doctor.runtime.scheduler.disagg_prefill import SchedulerDisaggregationPrefillMixin
+from hicache_doctor.runtime.scheduler.planned import SchedulerPlanMixin
 from hicache_doctor.runtime.scheduler.schedule_batch import Req, ScheduleBatch, Slot
 from hicache_doctor.runtime.scheduler.scheduler_pp_mixin import SchedulerPPMixin
 from hicache_doctor.runtime.workload import Request
@@ -25,10 +26,11 @@ from hicache_doctor.runtime.world import MASK, World
 BATCH, DECODE, DIGEST, FINISH = int(Kind.BATCH), int(Kind.DECODE), int(Kind.DIGEST), int(Kind.FINISH)
 RECV_MSG, CHUNK, POOL = int(Kind.RECV_MSG), int(Kind.CHUNK), int(Kind.POOL)
 REQUEST, ABORT, TIMEOUT = int(Msg.REQUEST), int(Msg.ABORT), int(Msg.TIMEOUT)
-NOTHING = int(Found.NOTHING)
+NOTHING, QUEUES = int(Found.NOTHING), int(Kind.QUEUES)
+GAUGES_EVERY = 8
 
 
-class Scheduler(SchedulerPPMixin, SchedulerDisaggregationPrefillMixin):
+class Scheduler(SchedulerPPMixin, SchedulerPlanMixin, SchedulerDisaggregationPrefillMixin):
     """One rank's scheduler."""
 
     def __init__(
@@ -58,6 +60,7 @@ class Scheduler(SchedulerPPMixin, SchedulerDisaggregationPrefillMixin):
         self.retracted = 0
         self.batch_full_at = [(a, b) for r, a, b in config.faults.batch_full if r == world.rank]
         self.init_pp()
+        self.init_plan()
         self.init_disaggregation()
 
     # -- messages
@@ -68,10 +71,20 @@ class Scheduler(SchedulerPPMixin, SchedulerDisaggregationPrefillMixin):
             if kind == REQUEST:
                 self.handle_generate_request(rid)
             elif kind in (ABORT, TIMEOUT):
+                if self.planned:
+                    # Only an intent until the plan says so.
+                    if self.first_stage:
+                        self.intents.append(rid)
+                    continue
                 effect = self.abort_request(rid)
             else:
                 self.apply_consensus(kind, rid)
             self._took_effect(kind, rid, effect)
+        if self.step % GAUGES_EVERY == 0:
+            cache = self.tree_cache
+            occupied = cache.cache_controller.prefetch_tokens_occupied
+            waiting = len(self.waiting_queue)
+            self.record(QUEUES, 0, len(self.bootstrapping), waiting, len(cache.ongoing_prefetch), occupied)
 
     def _took_effect(self, kind: int, rid: int, effect: int) -> None:
         self.record(RECV_MSG, rid, kind, self.messages, effect, self.step % self.depth)
@@ -92,6 +105,7 @@ class Scheduler(SchedulerPPMixin, SchedulerDisaggregationPrefillMixin):
             self.world.log(f"Request {rid} is longer than the KV pool and was refused.", "WARNING")
             self._end(req, aborted=True)
             return
+        if self.disaggregated:
             self.add_to_bootstrap(req)
         else:
             self.waiting_queue.append(req)
@@ -113,8 +127,9 @@ class Scheduler(SchedulerPPMixin, SchedulerDisaggregationPrefillMixin):
                 self.tree_cache.release_aborted_request(rid)
                 self._end(req, aborted=True)
                 return int(Found.WAITING)
-        if self.abort_in_bootstrap(rid):
-            return int(Found.BOOTSTRAP)
+        found_early = self.abort_in_bootstrap(rid)
+        if found_early is not None:
+            return found_early
         if self.chunked_req is not None and self.chunked_req.rid == rid:
             # Not taken apart here: executed where every rank passes, at the start of the next step.
             self.pending_chunked_abort = True
@@ -164,15 +179,30 @@ class Scheduler(SchedulerPPMixin, SchedulerDisaggregationPrefillMixin):
         if not idle or Fix.IDLE_EVENTS in self.fixes:
             # Before #20560 an idle scheduler did not come here, so finished writes were not noticed.
             self.tree_cache.check_hicache_events()
+        plan = self.recv_plan() if self.planned and not self.first_stage else None
+        # Under a plan the leader decides alone: the others cannot vote before they have it.
+        self.tree_cache.may_vote = not self.planned
+        for rid in self.intents if plan is None else plan.dropped:
+            self._took_effect(ABORT, rid, self.abort_request(rid))
         if self.pending_chunked_abort:
             self.pending_chunked_abort = False
             self._abort_chunked()
         if self.chunked_req is not None:
             self.tree_cache.cache_unfinished_req(self.chunked_req, chunked=True)
         self._drop_aborted()
+        batch = self.build_batch_from_plan(plan) if plan is not None else self._form()
+        self.tree_cache.may_vote = True
+        return batch
+
+    def _form(self) -> ScheduleBatch | None:
+        self.asked = False
+        self.refused = (-1, 0)
+        self.given_up = []
         batch = self.get_new_batch_prefill()
         if batch is None and self.slot.running:
             batch = self.update_running_batch()
+        if self.planned:
+            self.send_plan(batch)
         return batch
 
     def _abort_chunked(self) -> None:
@@ -220,14 +250,19 @@ class Scheduler(SchedulerPPMixin, SchedulerDisaggregationPrefillMixin):
                 room -= 1
                 chunked = req if req.prefix + req.extend < len(req.tokens) else None
             else:
+                self.refused = (req.rid, n)
                 return None
         if chunked is None and self.waiting_queue:
             if storage and Fix.VOTE_OUTSIDE_LOOP in self.fixes:
+                self.asked = True
                 cache.bulk_check_prefetch_progress([r.rid for r in self.waiting_queue])
+            waiting = list(self.waiting_queue)
+            # A rank may know already that nothing can be admitted, or find out by asking about each request: the batch
+            # is the same, the number of questions is not (#30760).
             full_early = any(a <= self.step <= b for a, b in self.batch_full_at)
-            for req in list(self.waiting_queue):
-                # A rank may know already that the batch is full, or find out after it asked about the next request:
-                # the batch is the same, the number of questions is not (#30760).
+            if full_early and all(r.rid in cache.ongoing_prefetch for r in waiting):
+                waiting = []
+            for req in waiting:
                 if full_early and (room <= 0 or budget < self.page_size):
                     break
                 if storage and not cache.check_prefetch_progress(req.rid):
@@ -235,6 +270,7 @@ class Scheduler(SchedulerPPMixin, SchedulerDisaggregationPrefillMixin):
                 if room <= 0 or budget < self.page_size:
                     break
                 if not self._admit(req, budget):
+                    self.refused = (req.rid, budget)
                     break
                 self.waiting_queue.remove(req)
                 picked.append(req)
@@ -334,6 +370,7 @@ class Scheduler(SchedulerPPMixin, SchedulerDisaggregationPrefillMixin):
     def _retract(self, reqs: list[Req]) -> None:
         """Give up requests for lack of room: their KV stays in the tree, they wait again with what they have said."""
         for req in reqs:
+            self.given_up.append(req.rid)
             self.tree_cache.cache_finished_req(req)
             req.pages, req.cached_pages, req.computed = [], 0, 0
             self.retracted += 1

@@ -13,6 +13,7 @@ from hicache_doctor.probes.kinds import Kind, Msg
 from hicache_doctor.runtime.fixes import Fix
 from hicache_doctor.runtime.model.base import ForwardBatch
 from hicache_doctor.runtime.scheduler.arrivals import MAX_MESSAGES
+from hicache_doctor.runtime.scheduler.disagg_prefill import CONS
 from hicache_doctor.runtime.world import Proxy, Vector, Work
 
 if TYPE_CHECKING:
@@ -84,6 +85,9 @@ class SchedulerPPMixin:
         return True
 
     def _pp_end(self: Scheduler) -> None:
+        while self.consensus_out:
+            self.world.recv(self.prev_rank, "cons", CONS, "consensus")
+            self.consensus_out -= 1
         for work in (self.send_req_work, self.send_proxy_work, *self.send_output_works, *self.consensus_works):
             if work is not None:
                 work.wait()
@@ -131,7 +135,7 @@ class SchedulerPPMixin:
 
     def _may_stop(self: Scheduler) -> bool:
         """Everything has come, has ended and has settled in all tiers, here and in the other replicas of the batch."""
-        if not self.arrivals.exhausted or self.busy or self.others_active or self.verdicts_open:
+        if not self.arrivals.exhausted or self.busy or self.others_active:
             self.idle_steps = 0
             return False
         self.idle_steps += 1
