@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 torch = pytest.importorskip("torch")
+torch.set_num_threads(1)  # tensors are tiny: threads only wait for each other on a busy machine
 
 from hicache_doctor.errors import UsageError  # noqa: E402
 from hicache_doctor.runtime.config import Config, ModelShape  # noqa: E402
@@ -174,6 +175,15 @@ def test_another_length_breaks_in_torch_itself(kind: str, tokens: int) -> None:
         "self_attn",
         "forward_absorb_prepare" if kind == "mla" else "forward_normal_prepare",
     ]
+
+
+def test_an_idle_batch_passes_through() -> None:
+    first, second = (stage[0] for stage in Grid("mha", 2).stages)
+    proxy = first.forward(batch(), None)
+    assert isinstance(proxy, Proxy) and proxy.tokens == 0
+    assert second.forward(batch(), proxy) == []
+    with pytest.raises(RuntimeError, match="is invalid for input of size 96"):
+        second.forward(batch(), first.forward(batch(item(1, prompt(3), 0, [1], 4)), None))
 
 
 def test_a_page_of_a_stage_with_other_layers_does_not_fit() -> None:

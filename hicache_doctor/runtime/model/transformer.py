@@ -104,6 +104,7 @@ class TransformerModel:
         self.last = world.at.pp == topo.pp_size - 1
         self.samples: list[Sampled] = []
         self._keep = keep_logits
+        self._hidden = shape.hidden
         self._page = config.page_size
         self._at = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
         self._cuda = self._at.type == "cuda"
@@ -129,6 +130,8 @@ class TransformerModel:
         Raises:
             RuntimeError: torch's ``shape '[…]' is invalid for input of size …`` when the proxy has other tokens.
         """
+        if not batch.items:
+            return self._idle(proxy)
         rows = Rows.of(batch.items, batch.tokens, self._page, self._at)
         if proxy is None:
             assert self._ends is not None
@@ -146,6 +149,13 @@ class TransformerModel:
         if not self.last:
             return Proxy(batch.tokens, (hidden, residual))
         return self._sample(batch, (hidden + residual)[rows.last])
+
+    def _idle(self, proxy: Proxy | None) -> Proxy | list[int]:
+        """An empty batch, as DP attention has them; the whole group is idle, so nothing is summed up."""
+        nothing = torch.zeros(0, self._hidden, dtype=torch.float64, device=self._at)
+        if proxy is not None:
+            nothing = proxy.hidden[0].view(0, self._hidden)  # another length breaks here too
+        return [] if self.last else Proxy(0, (nothing, nothing))
 
     def _sample(self, batch: ForwardBatch, hidden: torch.Tensor) -> list[int]:
         """Greedy. Token 0 is never sampled: it means no token."""
