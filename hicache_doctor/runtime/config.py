@@ -60,6 +60,8 @@ class Config:
     chunk_tokens: int = 64
     dynamic_chunking: bool = False
     chunk_smooth: float = 0.75
+    chunk_alignment: int = 8
+    """Tokens; upstream 64, with chunks of thousands."""
     context_tokens: int = 4096
     l3: str | None = None  # None | memory | file | mooncake
     l3_path: str = ""

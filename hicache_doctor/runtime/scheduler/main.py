@@ -56,6 +56,7 @@ def run_rank(
     mine = {r.rid: 1 for r in requests if r.rid % world.topo.dp_size == world.at.dp}
     arrivals = WorkloadArrivals(requests, config.faults, mine)
     scheduler = Scheduler(world, config, model, cache, requests, arrivals)
+    scheduler.profile_and_init_predictor()
     if scheduler.disaggregated:
         scheduler.event_loop_pp_disagg_prefill()
     else:

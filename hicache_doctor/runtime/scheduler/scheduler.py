@@ -15,7 +15,8 @@ from hicache_doctor.runtime.config import Config
 from hicache_doctor.runtime.fixes import Fix
 from hicache_doctor.runtime.model.base import ForwardBatch, Model
 from hicache_doctor.runtime.scheduler.arrivals import Arrivals
-from hicache_doctor.runtime.scheduler.chunking import ChunkPredictor
+from hicache_doctor.runtime.scheduler.chunk_profile import SchedulerChunkMixin
+from hicache_doctor.runtime.scheduler.chunking import ChunkSizer
 from hicache_doctor.runtime.scheduler.disagg_prefill import SchedulerDisaggregationPrefillMixin
 from hicache_doctor.runtime.scheduler.planned import SchedulerPlanMixin
 from hicache_doctor.runtime.scheduler.schedule_batch import Req, ScheduleBatch, Slot
@@ -30,7 +31,7 @@ NOTHING, QUEUES = int(Found.NOTHING), int(Kind.QUEUES)
 GAUGES_EVERY = 8
 
 
-class Scheduler(SchedulerPPMixin, SchedulerPlanMixin, SchedulerDisaggregationPrefillMixin):
+class Scheduler(SchedulerPPMixin, SchedulerPlanMixin, SchedulerChunkMixin, SchedulerDisaggregationPrefillMixin):
     """One rank's scheduler."""
 
     def __init__(
@@ -52,7 +53,7 @@ class Scheduler(SchedulerPPMixin, SchedulerPlanMixin, SchedulerDisaggregationPre
         self.waiting_queue: list[Req] = []
         self.chunked_req: Req | None = None
         self.pending_chunked_abort = False
-        self.chunks: ChunkPredictor | None = None
+        self.chunks: ChunkSizer | None = None
         self.done: dict[int, Req] = {}
         self.messages = 0
         self.forwards = 0
