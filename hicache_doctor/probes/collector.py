@@ -78,16 +78,7 @@ class Collector:
 
     def _take(self, whole: bool) -> int:
         self._discover()
-        tables: list[pa.Table] = []
-        rows = taken = 0
-        for segment in self._mapped:
-            for table in self._new(segment, whole):
-                tables.append(table)
-                rows += table.num_rows
-                if rows >= records.TABLE_ROWS:
-                    taken += self._insert(tables)
-                    rows = 0
-        taken += self._insert(tables)
+        taken = self._store.add_tables("event", (t for s in self._mapped for t in self._new(s, whole)))
         self._release()
         return taken
 
@@ -178,15 +169,6 @@ class Collector:
         whole = len(index) == int(index[-1]) - int(index[0]) + 1
         taken = segment.slots[int(index[0]) : int(index[-1]) + 1] if whole else segment.slots[index]
         return records.table(taken, index, header, segment.artifact, header.owner.label)
-
-    def _insert(self, tables: list[pa.Table]) -> int:
-        import pyarrow as pa
-
-        count = sum(int(t.num_rows) for t in tables)
-        if tables:
-            self._store.add_table("event", pa.concat_tables(tables).unify_dictionaries())
-            tables.clear()
-        return count
 
     def _release(self) -> None:
         """Unmap what is read to its end."""
