@@ -101,7 +101,7 @@ def read(path: Path) -> tuple[int, int]:
     result = Read(Artifact(path.name, path.name, "text", source.size, None, None, "all", ""))
     read_big(source, vocabulary.load(), result)
     hits = sum(getattr(row, "kind", "") == "watchdog_timeout" for row in result.rows)
-    return hits, sum(table.num_rows for table in result.tables)
+    return hits, sum(piece.num_rows for table in result.tables for piece in table.pieces)
 
 
 def own_memory() -> float:

@@ -9,7 +9,7 @@ import datetime as dt
 import os
 import shutil
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
@@ -97,7 +97,7 @@ def analyze(
         RuleError: a rule file is wrong.
         UsageError: the database file exists already.
     """
-    from hicache_doctor.artifacts import inventory, lives, parted, ranks
+    from hicache_doctor.artifacts import inventory, lives, parted, ranks, ring
     from hicache_doctor.evidence.store import Store
     from hicache_doctor.signatures.diagnose import diagnose
 
@@ -109,6 +109,7 @@ def analyze(
     try:
         whole = options.whole_digest
         reads = list(inventory.read_all(paths, tools.words, spool=spool, stdin=stdin, whole_digest=whole))
+        ring.select(reads, options.life)
         rows = {r.artifact.id: r.rows for r in reads}
         parted.join(rows, {r.artifact.id: r.artifact.lines for r in reads})
         if options.settings:
@@ -121,11 +122,11 @@ def analyze(
         store.add(found)
         for own in rows.values():
             store.add(own)
-        for read in reads:
-            while read.tables:
-                table = read.tables.pop(0)  # each is freed as soon as the store has it
-                if read.artifact.id not in selection.dropped:
-                    store.add_table("batch", _part(table, read.starts, selection.chosen.get(read.artifact.id), start))
+        kept = [r for r in reads if r.artifact.id not in selection.dropped]
+        for read, table in _frequent(kept, "batch"):
+            store.add_table("batch", _part(table, read.starts, selection.chosen.get(read.artifact.id), start))
+        # Events are not cut by time: a decision stream that began later on one rank would look like a difference.
+        store.add_tables("event", (table for _, table in _frequent(kept, "event")))
         store.flush()
         verdict = diagnose(store, tools.base, explain=options.explain)
     except BaseException:
@@ -182,6 +183,15 @@ def _only_recent(rows: Mapping[str, list[Row]], start: float | None) -> None:
         return
     for own in rows.values():
         own[:] = [r for r in own if not _older(r, start)]
+
+
+def _frequent(reads: Sequence[Read], table: str) -> Iterator[tuple[Read, pa.Table]]:
+    """The rows that came as tables for ``table``, each piece freed as soon as the store has it."""
+    for read in reads:
+        for frequent in read.tables:
+            if frequent.table == table:
+                for piece in frequent.pieces:
+                    yield read, piece
 
 
 def _part(table: pa.Table, starts: Sequence[int], chosen: int | None, since: float | None) -> pa.Table:

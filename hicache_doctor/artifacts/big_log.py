@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from hicache_doctor.artifacts.batch_lines import BatchLines
+from hicache_doctor.artifacts.frequent import Frequent, given_away
 from hicache_doctor.artifacts.last_lines import LastLines
 from hicache_doctor.artifacts.scan import Lines, LiteralScanner
 from hicache_doctor.artifacts.secrets import Scrubber
@@ -50,6 +51,7 @@ class BigLog:
         self._keep = keep
         self._dropped: dict[str, int] = {}
         self._rows = 0
+        self._tables: list[pa.Table] = []
         literals: dict[str, list[bytes]] = {e.kind: [t.encode() for t in e.literals] for e in vocabulary.entries}
         self._scanner: LiteralScanner[str] = LiteralScanner({**literals, **OPENERS})
         self._source = source
@@ -70,25 +72,28 @@ class BigLog:
         before: Window | None = None
         for window in found:
             if before is not None:
-                self._read(before, result)
+                self._read(before)
             before = window
         if before is not None:
-            self._read(before, result, last=True)
+            self._read(before, last=True)
         self.lines, self.note = found.lines, found.note
         for item in self._peeler.flush():
             self._take(item)
         starts = self.reader.starts
         result.rows += self.reader.close()
         result.rows += self._deferred(starts)
+        if self._tables:
+            result.tables.append(Frequent("batch", given_away(self._tables)))
         result.rows += [
             Sample(self._source.path, None, rank, None, None, ORDINAL_BASE, float(n))
             for rank, n in self._dropped.items()
         ]
 
-    def _collect(self, tables: list[pa.Table], table: pa.Table) -> None:
+    def _collect(self, table: pa.Table) -> None:
         """Add a table; drop the oldest ones above the bound, remembering how many batches of each rank went."""
         import pyarrow.compute as pc
 
+        tables = self._tables
         tables.append(table)
         self._rows += table.num_rows
         while self._rows > self._keep and len(tables) > 1:
@@ -102,7 +107,7 @@ class BigLog:
 
     # -- parts of the file --------------------------------------------------------------------------------------
 
-    def _read(self, window: Window, result: Read, *, last: bool = False) -> None:
+    def _read(self, window: Window, *, last: bool = False) -> None:
         if window.offset == 0:
             self._head(window)
         start, number = _tail(window) if last else (len(window.data), 1 << 62)
@@ -111,7 +116,7 @@ class BigLog:
         self._run(window, start, number, 1 << 30)
         table = self.batches.read(window)
         if table.num_rows:
-            self._collect(result.tables, table)
+            self._collect(table)
             self.reader.note_work()
 
     def _head(self, window: Window) -> None:

@@ -10,8 +10,9 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import Any, BinaryIO
 
+from hicache_doctor import bundle
 from hicache_doctor.artifacts import (
     faulthandler_dump,
     gauges,
@@ -23,22 +24,23 @@ from hicache_doctor.artifacts import (
     process_tables,
     pyspy,
     ras_text,
+    ring,
     stack_dump,
     stack_summaries,
     trace_text,
 )
 from hicache_doctor.artifacts.big_log import BATCH_ROWS, read_big
 from hicache_doctor.artifacts.expand import Problem, Source, expand
+from hicache_doctor.artifacts.frequent import Frequent
 from hicache_doctor.artifacts.pasted import json_strings
+from hicache_doctor.artifacts.ring import Ring
 from hicache_doctor.artifacts.secrets import Scrubber
 from hicache_doctor.artifacts.sglang_log import LogReader
 from hicache_doctor.artifacts.sniff import digest, sniff
 from hicache_doctor.artifacts.vocabulary import Vocabulary
 from hicache_doctor.artifacts.wrappers import Logical, Peeler
-from hicache_doctor.evidence.rows import Artifact, Row, Setting, Stack
-
-if TYPE_CHECKING:
-    import pyarrow as pa
+from hicache_doctor.errors import InputError
+from hicache_doctor.evidence.rows import Artifact, Rank, Row, Sample, Setting, Stack
 
 SMALL = 4 << 20
 LONGEST_LINE = 1 << 20
@@ -57,12 +59,14 @@ Lines = list[tuple[int, str]]
 
 @dataclass(slots=True)
 class Read:
-    """What one artefact gave: rows, tables of frequent rows, and its line in the inventory."""
+    """What one artefact gave: rows, tables of frequent rows, and its line in the inventory. ``starts``: the lines at
+    which the lives of a log after the first begin."""
 
     artifact: Artifact
     rows: list[Row] = field(default_factory=list)
-    tables: list[pa.Table] = field(default_factory=list)
+    tables: list[Frequent] = field(default_factory=list)
     starts: list[int] = field(default_factory=list)
+    ring: Ring | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +126,12 @@ def _read(source: Source, vocabulary: Vocabulary, whole_digest: bool, keep: int)
         entry.note = _join(entry.note, "empty")
         entry.read = "all"
         return Read(entry)
+    if kind == "ring":
+        result = Read(entry)
+        ring.read_ring(source, result)
+        return result
+    if kind == "json" and bundle.is_manifest(head):
+        return _manifest(source, head, entry)
     if kind not in {"text", "json", "jsonl", "utf16", "flight_recorder_json"}:
         entry.note = _join(entry.note, NOT_READ.get(kind, f"{kind} is not read"))
         return Read(entry)
@@ -134,6 +144,24 @@ def _read(source: Source, vocabulary: Vocabulary, whole_digest: bool, keep: int)
     else:
         read_big(source, vocabulary, result, keep)
     return result
+
+
+def _manifest(source: Source, head: bytes, entry: Artifact) -> Read:
+    """What a bundle says of itself: whose processes its files are of."""
+    entry.kind, entry.reader, entry.read = "manifest", "bundle", "all"
+    data = head if source.size <= len(head) else source.head(bundle.LARGEST_MANIFEST)
+    try:
+        ranks = bundle.parse_manifest(data).ranks
+    except InputError as e:
+        entry.read, entry.note = "none", _join(entry.note, str(e))
+        return Read(entry)
+    rows: list[Row] = [Rank(r.label, r.host, r.pid, number=r.number, artifact=entry.id) for r in ranks]
+    rows += [
+        Sample(entry.id, None, r.label, r.pid, None, "exit_code", float(r.exit_code))
+        for r in ranks
+        if r.exit_code is not None
+    ]
+    return Read(entry, rows)
 
 
 def _small(source: Source, vocabulary: Vocabulary, result: Read, encoding: str = "utf-8") -> None:

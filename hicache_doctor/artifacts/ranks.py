@@ -13,6 +13,7 @@ NUMBER = re.compile(r"rank (\d+)")
 TOKENS = re.compile(r"\b(DP|PP|ATTN_CP|MOE_DP|TP|EP)(\d+)")
 IN_NAME = re.compile(r"(?<![a-z])(dp|pp|attn_cp|tp|ep)[ _-]?(\d+)(?!\d)", re.IGNORECASE)
 NUMBER_IN_NAME = re.compile(r"(?<![a-z])rank[ _-]?(\d+)(?!\d)", re.IGNORECASE)
+HOME = ("host", "pid", "dp", "pp", "cp", "tp", "number", "pod")
 COLUMNS = {"DP": "dp", "PP": "pp", "ATTN_CP": "cp", "MOE_DP": "moe_dp", "TP": "tp", "EP": "ep"}
 
 
@@ -175,24 +176,28 @@ class Identity:
 
     def _ranks(self) -> list[Rank]:
         out: dict[str, Rank] = {}
-        homes: dict[str, Rank] = {}
+        homes: list[Rank] = []
         for artifact, rows in self._rows.items():
-            homes |= {row.id: row for row in rows if isinstance(row, Rank)}
+            homes += [row for row in rows if isinstance(row, Rank)]
             rows[:] = [row for row in rows if not isinstance(row, Rank)]
             for row in rows:
                 label = _rank(row)
-                if not label or (label in out and (out[label].pid or not getattr(row, "pid", None))):
-                    continue
-                tokens: dict[str, Any] = {COLUMNS[k]: int(n) for k, n in TOKENS.findall(label)}
-                number = NUMBER.fullmatch(label)
-                pid = getattr(row, "pid", None)
-                out[label] = Rank(
-                    label, pid=pid, number=int(number[1]) if number else None, artifact=artifact, **tokens
-                )
-        for label, home in homes.items():
-            if label in out:
-                out[label].host, out[label].pod = home.host, home.pod
+                if label and (label not in out or not (out[label].pid or not getattr(row, "pid", None))):
+                    out[label] = _new_rank(label, artifact, getattr(row, "pid", None))
+        for home in homes:
+            if home.pid is not None and home.id not in out:
+                out[home.id] = _new_rank(home.id, home.artifact, home.pid)
+            if home.id in out:
+                for name in HOME:
+                    if (value := getattr(home, name)) is not None:
+                        setattr(out[home.id], name, value)
         return [out[k] for k in sorted(out, key=_order)]
+
+
+def _new_rank(label: str, artifact: str | None, pid: int | None) -> Rank:
+    tokens: dict[str, Any] = {COLUMNS[k]: int(n) for k, n in TOKENS.findall(label)}
+    number = NUMBER.fullmatch(label)
+    return Rank(label, pid=pid, number=int(number[1]) if number else None, artifact=artifact, **tokens)
 
 
 def _sizes(rows_by_artifact: Mapping[str, list[Row]]) -> tuple[int | None, int | None]:
@@ -206,12 +211,16 @@ def _sizes(rows_by_artifact: Mapping[str, list[Row]]) -> tuple[int | None, int |
 
 
 def _rank(row: Row) -> str | None:
-    value = getattr(row, "rank", None)
+    """The label of a row. A Rank row that names a process (of a ring, a manifest) is one of its rows, too."""
+    value = (row.id if row.pid is not None else None) if isinstance(row, Rank) else getattr(row, "rank", None)
     return value if isinstance(value, str) else None
 
 
 def _set(row: Row, label: str) -> None:
-    if hasattr(row, "rank"):
+    if isinstance(row, Rank):
+        if row.pid is not None:
+            row.id = label
+    elif hasattr(row, "rank"):
         row.rank = label
 
 

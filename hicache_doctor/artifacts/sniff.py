@@ -10,13 +10,11 @@ import re
 from hicache_doctor.artifacts.packing import packing_of
 from hicache_doctor.artifacts.source import Source, open_regular
 from hicache_doctor.artifacts.tar import is_tar
-
-RING_MAGIC = b"HCDRING"
-"""Reserved for the recorder's ring files."""
+from hicache_doctor.probes import ring
 
 _ENDS = 64 << 10
 _MAGICS = (
-    (RING_MAGIC, "ring"),
+    (ring.MAGIC, "ring"),
     (b"PAR1", "parquet"),
     (b"SQLite format 3\0", "sqlite"),
     (b"\x89HDF\r\n\x1a\n", "hdf5"),

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 DEFAULT_MEMORY = "1GiB"
 THREADS = 2
 FLUSH_ROWS = 50_000
+# From about four row groups on an insert goes straight into the file; smaller ones pass through the WAL as well.
+LARGE_INSERT = 1 << 19
 
 
 class Store:
@@ -155,6 +157,23 @@ class Store:
     def add_table(self, table: str, data: pa.Table) -> None:
         """Insert an Arrow table whose columns are those of ``table`` (by name)."""
         self._insert(table, data)
+
+    def add_tables(self, table: str, pieces: Iterable[pa.Table]) -> int:
+        """Insert Arrow tables of one schema, many pieces at a time; returns how many rows they were."""
+        import pyarrow as pa
+
+        pending: list[pa.Table] = []
+        rows = waiting = 0
+        for piece in pieces:
+            pending.append(piece)
+            waiting += piece.num_rows
+            if waiting >= LARGE_INSERT:
+                self._insert(table, pa.concat_tables(pending).unify_dictionaries())
+                rows, waiting = rows + waiting, 0
+                pending.clear()
+        if pending:
+            self._insert(table, pa.concat_tables(pending).unify_dictionaries())
+        return rows + waiting
 
     def fill(self, table: str, rows: Sequence[dict[str, Any]]) -> None:
         """Insert derived rows (dicts keyed by column) into ``table``."""

@@ -1,7 +1,7 @@
 """The kinds of probe events and the small numbers inside them. Standard library only.
 
-What ``key, a, b, c, d`` mean for each kind is told to people and rules by ``rules/vocabulary/events.yaml``; a test holds
-the two equal. A ring carries these tables in its header, so a reader needs no code of the writer's version.
+What ``key, a, b, c, d`` mean for each kind is told to people and rules by ``rules/vocabulary/events.yaml``; a test
+holds the two equal. A ring carries these tables in its header, so a reader needs no code of the writer's version.
 """
 
 from __future__ import annotations

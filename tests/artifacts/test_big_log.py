@@ -83,7 +83,7 @@ def essence(found: Read, *, offsets: bool = True) -> dict[str, list[Any]]:
         if type(r).__name__ == "Batch" and r.kind == "prefill"
     ]
     names = ("line", "ts", "rank", "new_seq", "new_token", "cached_token", "usage", "queue", "running", "life")
-    for table in found.tables:
+    for table in (piece for frequent in found.tables for piece in frequent.pieces):
         batches += [tuple(r[n] for n in names) for r in table.to_pylist() if r["kind"] == "prefill"]
     own = [e for e in found.rows if isinstance(e, ExceptionRow)]
     logs = [r for r in found.rows if isinstance(r, LogRecord) and r.kind not in FREQUENT and r.kind != "last_line"]
