@@ -35,6 +35,7 @@ class Words:
     tree_attached: bool
     tree_streaming: bool
     unified_cache: bool
+    prefetch_line: bool
     prefetch_agreed: bool
     prefetch_released: bool
 
@@ -49,6 +50,7 @@ class Words:
             tree_attached=v >= Version("0.5.18"),
             tree_streaming=v < Version("0.5.22"),
             unified_cache=v >= Version("0.5.18"),
+            prefetch_line=v >= Version("0.5.13"),
             prefetch_agreed=v >= Version("0.5.19"),
             prefetch_released=v >= Version("0.5.17"),
         )
@@ -190,9 +192,21 @@ def decode_batch(*, running: int, tokens: int, usage: float, queue: int, through
 
 
 def prefetch(
-    rid: object, *, local: int, agreed: int, matched: int, loaded: int, occupied: int, words: Words, released: int = 0
-) -> str:
-    """A prefetch was settled (tokens). Before 0.5.19 the line shows what this rank had beside what was agreed."""
+    rid: object,
+    *,
+    local: int,
+    agreed: int,
+    matched: int,
+    loaded: int,
+    occupied: int,
+    words: Words,
+    tree: str = "unified",
+    released: int = 0,
+) -> str | None:
+    """A prefetch was settled (tokens). Before 0.5.19 the line shows what this rank had beside what was agreed; before
+    0.5.17 only the unified tree prints it, before 0.5.13 none does (None)."""
+    if not words.prefetch_line or (tree != "unified" and not words.prefetch_released):
+        return None
     if words.prefetch_agreed:
         return (
             f"HiCache prefetch success req={rid} completed={agreed} matched={matched} loaded={loaded}"

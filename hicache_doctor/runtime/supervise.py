@@ -24,6 +24,7 @@ from hicache_doctor.runtime.watchdog import Watchdog, dump_stacks
 FOLDERS = ("logs", "rings", "stacks", "flight_recorder", "samples", "tapes", "reports")
 _POLL = 0.02
 _PROGRESS = 0.25
+_FALSE_START = 0.5
 Emit = Callable[[dict[str, Any]], None]
 
 
@@ -37,7 +38,7 @@ def supervise(spec: Spec, emit: Emit, stop: Callable[[], bool]) -> RunReport:
     try:
         for folder in FOLDERS:
             (spec.out / folder).mkdir(parents=True, exist_ok=True)
-        temporary = tempfile.mkdtemp(prefix="hicache-doctor-")
+        temporary = tempfile.mkdtemp(prefix="hicache-doctor-ranks-")
     except OSError as e:
         raise InputError(f"{spec.out}: {e.strerror or e}") from None
     pulse = Pulse(spec.config.topo.n)
@@ -109,7 +110,7 @@ class _Run:
             if all(self.pulse.state(c.rank) >= State.DONE for c in self.grid.alive):
                 self.grid.release()
             # Ranks fail one after the other as sockets close; what still waits then was not told by any socket.
-            elif failed_at is not None and now - failed_at > self.options.grace:
+            elif failed_at is not None and now - failed_at > self._grace():
                 self._end_hung([c.rank for c in self.grid.alive], timed_out=False)
                 return "failed"
             elif failed_at is None and (stuck := watchdog.stuck()):
@@ -121,6 +122,10 @@ class _Run:
                 self._progress()
             time.sleep(_POLL)
         return "failed" if failed_at is not None else "done"
+
+    def _grace(self) -> float:
+        """Where not all have met, the others wait for a rank that will never come: no socket tells them."""
+        return self.options.grace if self.pulse.met() is not None else min(self.options.grace, _FALSE_START)
 
     def _progress(self) -> None:
         ranks = range(self.pulse.ranks)

@@ -28,19 +28,22 @@ class Watchdog:
         self._seen = [(pulse.reading(rank), now) for rank in range(pulse.ranks)]
 
     def stuck(self) -> list[int]:
-        """Ranks that are in their loop and have shown no sign of life for too long.
+        """Empty, or, once a rank in its loop has shown no sign of life for too long, all that stand still with it.
 
-        A rank that has not met the others yet is left to the wire's own time-out.
+        A hang reaches the ranks one after the other: who waits for half the time already belongs to it. A rank that has
+        not met the others yet is left to the wire's own time-out.
         """
         now = self._clock()
-        stuck = []
+        still: list[tuple[int, float]] = []
         for rank, (before, since) in enumerate(self._seen):
             reading = self._pulse.reading(rank)
             if reading != before:
                 self._seen[rank] = (reading, now)
-            elif reading[0] == State.RUNNING and now - since > self._seconds:
-                stuck.append(rank)
-        return stuck
+            elif reading[0] == State.RUNNING:
+                still.append((rank, now - since))
+        if not any(seconds > self._seconds for _, seconds in still):
+            return []
+        return [rank for rank, seconds in still if seconds > self._seconds / 2]
 
 
 def py_spy() -> str | None:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import errno
 import os
+import signal
 import time
 from typing import Any
 
 from hicache_doctor.runtime.config import Config
 from hicache_doctor.runtime.processes import ProcessWorld
-from hicache_doctor.runtime.world import Copy, Proxy
+from hicache_doctor.runtime.world import Copy, Proxy, Stop
 
 
 def nothing(world: ProcessWorld, config: Config) -> dict[str, Any]:
@@ -23,8 +24,11 @@ def everything(world: ProcessWorld, config: Config) -> dict[str, Any]:
     pp = [world.topo.rank(p, world.at.tp) for p in range(world.topo.pp_size)]
     world.new_group("tp", tp)
     world.new_group("pp", pp)
-    world.new_group("first", [0])
+    world.new_group("first", [0])  # a later group must not care that the others are not in this one
+    world.new_group("hits.tp", tp)
     out: dict[str, Any] = {"label": world.topo.label(here)}
+    events: list[tuple[int, ...]] = []
+    world._wire._record = lambda *event: events.append(event)
     after, before = (here + 1) % n, (here - 1) % n
     world.tick(1)
     work = world.isend(after, "req", (here, here * 10), "recv_requests")
@@ -35,6 +39,7 @@ def everything(world: ProcessWorld, config: Config) -> dict[str, Any]:
     out["min"] = world.all_reduce("tp", "min", (here, 5), "writing_check")
     out["max"] = world.all_reduce("pp", "max", (here,), "pp_sync")
     out["sum"] = world.all_reduce("world", "sum", (here, 1), "check_prefetch")
+    out["again"] = world.all_reduce("hits.tp", "min", (here,), "prefetch_hits")
     out["first"] = world.broadcast("pp", (here, 7), "chunk_profile")
     works = [world.isend_proxy(after, p, "proxy") for p in _proxies(here)]
     got = [world.recv_proxy(before, "proxy") for _ in works]
@@ -42,6 +47,7 @@ def everything(world: ProcessWorld, config: Config) -> dict[str, Any]:
         w.wait()
     out["proxies"] = [[p.tokens, p.hidden if not hasattr(p.hidden, "tolist") else p.hidden.tolist()] for p in got]
     out["dtype"] = str(got[1].hidden.dtype)
+    out["events"] = events
     world.log("Prefill batch, #new-seq: 1, #new-token: 64, #cached-token: 0, token usage: 0.01, #running-req: 0, "
               "#queue-req: 0, ")  # fmt: skip
     return out
@@ -81,6 +87,25 @@ def copying(world: ProcessWorld, config: Config) -> dict[str, Any]:
     out["moved"] = moved
     out["clock"] = world.now()
     return out
+
+
+def handing_over(world: ProcessWorld, config: Config) -> dict[str, Any]:
+    """A thread takes items from one queue and puts them into another until the sentinel comes."""
+    todo, done = world.queue("prefetch_queue"), world.queue("prefetch_buffer")
+
+    def prefetch_thread_func(factor: int) -> None:
+        while (item := todo.get()) is not None:
+            done.put(item * factor)
+
+    def ends_by_stop() -> None:
+        raise Stop
+
+    task = world.spawn("prefetch_thread_func", prefetch_thread_func, 3)
+    for item in (1, 2, None):
+        todo.put(item)
+    task.join()
+    world.spawn("ends_by_stop", ends_by_stop).join()
+    return {"size": done.qsize(), "items": [done.get(), done.get()], "left": done.qsize()}
 
 
 def raising(world: ProcessWorld, config: Config) -> dict[str, Any]:
@@ -161,6 +186,14 @@ def timing_out(world: ProcessWorld, config: Config) -> dict[str, Any]:
     return {}
 
 
+def observed_to_death(world: ProcessWorld, config: Config) -> dict[str, Any]:
+    for step in range(3):
+        world.tick(step)
+        world.observe("write_acks", (step,))
+    os.kill(os.getpid(), signal.SIGKILL)
+    return {}
+
+
 def disk_full(world: ProcessWorld, config: Config) -> dict[str, Any]:
     raise OSError(errno.ENOSPC, "No space left on device")
 
@@ -172,3 +205,20 @@ def voices(world: ProcessWorld, config: Config) -> dict[str, Any]:
     world.new_group("fwd", range(world.topo.n))
     total = world.all_reduce_tensor("fwd", torch.full((2, 2), float(world.rank + 1)), "forward")
     return {"total": total.tolist()}
+
+
+def likehicache(world: ProcessWorld, config: Config) -> dict[str, Any]:
+    """Steps like HiCache's: three votes in the tensor-parallel group, one hop along the pipeline, one observation."""
+    stage, last = world.at.pp, world.topo.pp_size - 1
+    world.new_group("tp", [world.topo.rank(stage, t) for t in range(world.topo.tp_size)])
+    began = time.monotonic()
+    for step in range(1, 301):
+        world.tick(step)
+        if stage:
+            world.recv(world.topo.rank(stage - 1, world.at.tp), "sync", 2, "pp_sync")
+        for label in ("writing_check", "loading_check", "check_prefetch"):
+            world.all_reduce("tp", "min", (step,), label)
+        world.observe("write_acks", (step,))
+        if stage < last:
+            world.isend(world.topo.rank(stage + 1, world.at.tp), "sync", (step, 1), "pp_sync").wait()
+    return {"steps_per_second": round(300 / (time.monotonic() - began))}
