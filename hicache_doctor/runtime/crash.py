@@ -1,0 +1,91 @@
+"""What is kept of a run that failed: one ``crash.dump``, and beside it, never in it, the truth about what was done."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from hicache_doctor.runtime import config_file, server_log
+from hicache_doctor.runtime.grid import Child
+from hicache_doctor.runtime.outcome import RunReport
+from hicache_doctor.runtime.rank_process import title
+from hicache_doctor.runtime.spec import Spec
+
+DUMP = "crash.dump"
+TRUTH = "crash.truth.json"
+EVIDENCE = ("logs", "rings", "stacks", "flight_recorder", "samples")
+"""Folders whose files go into the dump. Tapes and reports stay outside: no deployment has them."""
+_PAGE = os.sysconf("SC_PAGE_SIZE")
+
+
+class MemorySamples:
+    """Resident memory of every rank, as a table with one row a rank and second."""
+
+    def __init__(self, path: Path, period: float) -> None:
+        self._path = path
+        self._period = period
+        self._next = 0.0
+        path.write_text("time,pid,process,rss_bytes\n")
+
+    def tick(self, children: list[Child]) -> None:
+        """Read all ranks, if it is time."""
+        if time.monotonic() < self._next:
+            return
+        self._next = time.monotonic() + self._period
+        stamp = time.strftime("%Y-%m-%d %H:%M:%S")
+        rows = []
+        for child in children:
+            try:
+                pages = int(Path(f"/proc/{child.pid}/statm").read_text().split()[1])
+            except (OSError, ValueError, IndexError):
+                continue  # it has just ended
+            rows.append(f"{stamp},{child.pid},{title(child.label)},{pages * _PAGE}\n")
+        with self._path.open("a") as f:
+            f.writelines(rows)
+
+
+def pack(spec: Spec, report: RunReport) -> Path:
+    """Write the dump and the truth; returns the dump's path."""
+    arguments = server_log.arguments(spec.config, watchdog=spec.options.watchdog, device=spec.options.device)
+    settings = spec.out / "server_info.json"
+    settings.write_text(json.dumps(arguments, indent=1) + "\n")
+    members = {settings.name: settings}
+    for folder in EVIDENCE:
+        members |= {str(p.relative_to(spec.out)): p for p in sorted((spec.out / folder).rglob("*")) if p.is_file()}
+    manifest = {
+        "made": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
+        "ranks": [{"label": r.label, "pid": r.pid, "exit": r.exit} for r in report.ranks],
+    }
+    dump = spec.out / DUMP
+    write_bundle(dump, members, manifest)
+    (spec.out / TRUTH).write_text(json.dumps(truth(spec), indent=1) + "\n")
+    return dump
+
+
+def truth(spec: Spec) -> dict[str, Any]:
+    """What was really done: scenario, switches, faults, seed, and all of the configuration."""
+    config = config_file.to_json(spec.config)
+    return {
+        "scenario": spec.options.scenario,
+        "fixes": spec.config.fixes.names(),
+        "faults": config["faults"],
+        "seed": spec.config.seed,
+        "era": spec.options.era,
+        "replayed": spec.replay is not None,
+        "config": config,
+    }
+
+
+def write_bundle(out: Path, members: Mapping[str, Path], manifest: Mapping[str, Any]) -> None:
+    """One file with all members, its manifest first."""
+    part = out.with_name(out.name + ".part")
+    with zipfile.ZipFile(part, "w", zipfile.ZIP_DEFLATED) as z:
+        z.writestr("manifest.json", json.dumps(dict(manifest), indent=1) + "\n")
+        for name, path in members.items():
+            z.write(path, name)
+    part.replace(out)

@@ -1,0 +1,249 @@
+"""What a server prints, word for word: the texts of its log lines, without prefix.
+
+``era`` is the release whose *wording* is used (words changed between releases). It chooses the form and is never
+printed: a log names no release, and no switch or fault of the run either.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from packaging.version import Version
+
+from hicache_doctor.runtime.config import Config
+
+NEWEST = "0.5.23"
+BACKENDS = {"memory": "file", "file": "file", "mooncake": "mooncake"}
+"""What ``--hicache-storage-backend`` calls an L3 of ours."""
+BACKEND_CLASSES = {
+    "file": "sglang.srt.mem_cache.hicache_storage.HiCacheFile",
+    "mooncake": "sglang.srt.mem_cache.storage.mooncake_store.mooncake_store.MooncakeStore",
+}
+INIT_BEGIN = "Init torch distributed begin."
+SIGQUIT = "SIGQUIT received. signum=None, frame=None. It usually means one child failed."
+_GB = 1e9
+
+
+@dataclass(frozen=True, slots=True)
+class Words:
+    """The wording of one release, as far as it changed between 0.5.12 and 0.5.23."""
+
+    args_as_dict: bool
+    host_pool_in_tokens: bool
+    tree_line: bool
+    tree_attached: bool
+    tree_streaming: bool
+    unified_cache: bool
+    prefetch_line: bool
+    prefetch_agreed: bool
+    prefetch_released: bool
+
+    @classmethod
+    def of(cls, era: str = NEWEST) -> Words:
+        """The words of a release such as ``0.5.14``."""
+        v = Version(era)
+        return cls(
+            args_as_dict=v >= Version("0.5.19"),
+            host_pool_in_tokens=v >= Version("0.5.17"),
+            tree_line=v >= Version("0.5.13"),
+            tree_attached=v >= Version("0.5.18"),
+            tree_streaming=v < Version("0.5.22"),
+            unified_cache=v >= Version("0.5.18"),
+            prefetch_line=v >= Version("0.5.13"),
+            prefetch_agreed=v >= Version("0.5.19"),
+            prefetch_released=v >= Version("0.5.17"),
+        )
+
+
+def arguments(config: Config, *, watchdog: float = 300, device: str = "cpu") -> dict[str, Any]:
+    """The launch arguments of a run under SGLang's attribute names, in SGLang's order."""
+    topo = config.topo
+    ratio = round(config.host_pages / config.device_pages, 2) if config.device_pages else 2.0
+    return {
+        "model_path": "dummy",
+        "tokenizer_path": None,
+        "load_format": "dummy",
+        "host": "127.0.0.1",
+        "port": 30000,
+        "dtype": "auto",
+        "kv_cache_dtype": "auto",
+        "mem_fraction_static": None,
+        "max_running_requests": config.max_running,
+        "max_total_tokens": config.device_pages * config.page_size,
+        "chunked_prefill_size": config.chunk_tokens,
+        "enable_dynamic_chunking": config.dynamic_chunking,
+        "max_prefill_tokens": config.max_prefill_tokens,
+        "schedule_policy": "fcfs",
+        "page_size": config.page_size,
+        "radix_eviction_policy": "lru",
+        "disable_radix_cache": False,
+        "device": device,
+        "watchdog_timeout": int(watchdog) if float(watchdog).is_integer() else watchdog,
+        "dist_timeout": None,
+        "nnodes": 1,
+        "node_rank": 0,
+        "tp_size": topo.tp_size,
+        "pp_size": topo.pp_size,
+        "pp_max_micro_batch_size": None,
+        "pp_async_batch_depth": 0,
+        "dp_size": topo.dp_size,
+        "load_balance_method": config.dp_policy,
+        "attn_cp_size": topo.cp_size,
+        "enable_dp_attention": config.dp_attention,
+        "enable_hierarchical_cache": True,
+        "hicache_ratio": ratio,
+        "hicache_size": round(config.host_bytes / _GB, 6) if config.host_bytes else 0,
+        "hicache_write_policy": config.write_policy,
+        "hicache_io_backend": "direct",
+        "hicache_mem_layout": "layer_first",
+        "hicache_storage_backend": BACKENDS.get(config.l3) if config.l3 else None,
+        "hicache_storage_prefetch_policy": config.prefetch_policy,
+        "hicache_storage_backend_extra_config": None,
+        "disaggregation_mode": config.disaggregation,
+    }
+
+
+def server_args(values: dict[str, Any], words: Words) -> str:
+    """The one long line at the start."""
+    if words.args_as_dict:
+        return f"server_args={values!r}"
+    return "server_args=ServerArgs(" + ", ".join(f"{k}={v!r}" for k, v in values.items()) + ")"
+
+
+def init_ends(seconds: float) -> str:
+    """All ranks have met."""
+    return f"Init torch distributed ends. elapsed={seconds:.2f} s, mem usage=0.00 GB"
+
+
+def kv_cache(tokens: int, size: int) -> str:
+    """The device pool; ``size`` in bytes, K and V together."""
+    half = size / 2 / _GB
+    sizes = f"K size: {half:.2f} GB, V size: {half:.2f} GB"
+    return f"KV Cache is allocated. dtype: torch.float32, #tokens: {tokens}, {sizes}"
+
+
+def host_pool(tokens: int, size: int, words: Words) -> str:
+    """The host pool; ``size`` in bytes. Before 0.5.17 the line has no token count."""
+    if words.host_pool_in_tokens:
+        return f"Allocating kv hierarchical KV host pool: {tokens} tokens, {size / _GB:.2f} GB host memory."
+    return f"Allocating {size / _GB:.2f} GB host memory for hierarchical KV cache."
+
+
+def host_capacity_synced(before: int, after: int) -> str:
+    """The token capacity of a fixed-size host pool was brought down to the smallest stage's (#29258)."""
+    return f"Sync fixed-size HiCache host token capacity from {before} to {after}."
+
+
+def storage_backend(l3: str) -> str:
+    """An L3 backend was made."""
+    name = BACKENDS[l3]
+    return f"Creating storage backend '{name}' ({BACKEND_CLASSES[name]})"
+
+
+def tree_cache(tree: str, words: Words) -> list[str]:
+    """Which tree it is, in the words of the release; nothing before 0.5.13."""
+    lines = []
+    if tree == "unified":
+        if words.unified_cache:
+            lines.append("Init Unified Radix Cache. Components: (<ComponentType.FULL: 0>,). Tree Core: UnifiedTreeCore")
+        else:
+            lines.append("Init Unified RadixTree with components (<ComponentType.FULL: 0>,)")
+    if words.tree_line:
+        impl = "UnifiedRadixCache" if tree == "unified" else "HiRadixCache"
+        attached = "hicache_attached" if words.tree_attached else "hierarchical"
+        streaming = " streaming_wrapped=False" if words.tree_streaming else ""
+        lines.append(
+            f"Tree cache initialized: source=default impl={impl} hybrid_swa=False hybrid_ssm=False"
+            f" {attached}=True{streaming}"
+        )
+    return lines
+
+
+def pool_sizes(config: Config) -> str:
+    """The summary line before a server is ready."""
+    return (
+        f"max_total_num_tokens={config.device_pages * config.page_size}, chunked_prefill_size={config.chunk_tokens},"
+        f" max_prefill_tokens={config.max_prefill_tokens}, max_running_requests={config.max_running},"
+        f" context_len={config.context_tokens}, available_gpu_mem=0.00 GB"
+    )
+
+
+def prefill_batch(
+    *, seqs: int, new: int, cached: int, usage: float, running: int, queue: int, pending: int = 0,
+    bootstrap: int | None = None, inflight: int | None = None, throughput: float = 0.0,
+) -> str:  # fmt: skip
+    """Printed after the result of a batch was processed; tokens, share of the device pool, requests."""
+    text = (
+        f"Prefill batch, #new-seq: {seqs}, #new-token: {new}, #cached-token: {cached}, token usage: {usage:.2f},"
+        f" #running-req: {running}, #queue-req: {queue}, #pending-token: {pending},"
+    )
+    if bootstrap is not None:
+        text += f" #bootstrap-req: {bootstrap}, #inflight-req: {inflight or 0},"
+    return f"{text} cpu graph: False, input throughput (token/s): {throughput:.2f}"
+
+
+def decode_batch(*, running: int, tokens: int, usage: float, queue: int, throughput: float = 0.0) -> str:
+    """Printed every so many decode batches."""
+    return (
+        f"Decode batch, #running-req: {running}, #token: {tokens}, token usage: {usage:.2f}, cpu graph: False,"
+        f" gen throughput (token/s): {throughput:.2f}, #queue-req: {queue}"
+    )
+
+
+def prefetch(
+    rid: object,
+    *,
+    local: int,
+    agreed: int,
+    matched: int,
+    loaded: int,
+    occupied: int,
+    words: Words,
+    tree: str = "unified",
+    released: int = 0,
+) -> str | None:
+    """A prefetch was settled (tokens). Before 0.5.19 the line shows what this rank had beside what was agreed; before
+    0.5.17 only the unified tree prints it, before 0.5.13 none does (None)."""
+    if not words.prefetch_line or (tree != "unified" and not words.prefetch_released):
+        return None
+    if words.prefetch_agreed:
+        return (
+            f"HiCache prefetch success req={rid} completed={agreed} matched={matched} loaded={loaded}"
+            f" occupied={occupied}"
+        )
+    tail = "released" if words.prefetch_released else "tail_release"
+    return (
+        f"HiCache prefetch success req={rid} completed_local={local} completed_synced={agreed} matched={matched}"
+        f" loaded={loaded} {tail}={released} occupied={occupied}"
+    )
+
+
+def chunk_profile(pp: int, samples: int) -> str:
+    """Dynamic chunking has its samples."""
+    return f"[PP Dynamic Chunk] [PP{pp}] Profiled {samples} samples"
+
+
+def chunk_profile_failed(error: BaseException) -> str:
+    """Dynamic chunking falls back."""
+    return f"[PP Dynamic Chunk] Failed to profile prefill latency: {error}. Falling back to static chunk size."
+
+
+def backup_failed(pages: int) -> str:
+    """A write to L3 stopped short."""
+    return f"Write page to storage: {pages} pages failed."
+
+
+def scheduler_exception(traceback_text: str) -> str:
+    """The last words of a rank; the text is ``traceback.format_exc()``."""
+    return f"Scheduler hit an exception: {traceback_text}"
+
+
+def watchdog_timeout(seconds: float) -> str:
+    """No step for too long."""
+    return f"Scheduler watchdog timeout (self.watchdog_timeout={seconds:g}, self.soft=False)"
+
+
+def subprocess_crashed(rank: int, pid: int, code: int) -> str:
+    """What the parent says of a rank that is gone; signals are negative."""
+    return f"Subprocess scheduler_{rank} (pid={pid}) crashed with exit code {code}."
