@@ -97,11 +97,6 @@ class HiCache:
         pages = config.host_bytes // model.page_bytes()
         if Fix.HOST_CAPACITY in self.fixes and w.topo.pp_size > 1:
             (agreed,) = w.all_reduce("pp", "min", (pages,), "host_capacity")
-            if agreed != pages:
-                w.log(
-                    "Sync fixed-size HiCache host token capacity from "
-                    f"{pages * config.page_size} to {agreed * config.page_size}."
-                )
             pages = agreed
         return pages
 
@@ -388,10 +383,6 @@ class HiCache:
         if op.hit:
             self.stats.settled += 1
             self.stats.hits_storage += loaded
-            self.world.log(
-                f"HiCache prefetch success req={op.rid} completed={completed * size} matched={matched * size} "
-                f"loaded={loaded * size} occupied={self.cache_controller.prefetch_tokens_occupied}"
-            )
 
     def _attach_fetched(self, op: PrefetchOperation, completed: int) -> tuple[int, int]:
         """Pages (already there, newly attached). ``op.host_pages`` keeps what is left over."""
