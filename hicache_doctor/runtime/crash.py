@@ -4,21 +4,23 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import time
-import zipfile
-from collections.abc import Mapping
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
+from hicache_doctor import __version__
 from hicache_doctor.runtime import config_file, server_log
 from hicache_doctor.runtime.grid import Child
 from hicache_doctor.runtime.outcome import RunReport
 from hicache_doctor.runtime.rank_process import title
 from hicache_doctor.runtime.spec import Spec
+from hicache_doctor.runtime.zip_bundle import Manifest, RankEntry, Source, write_bundle
 
 DUMP = "crash.dump"
 TRUTH = "crash.truth.json"
-EVIDENCE = ("logs", "rings", "stacks", "flight_recorder", "samples")
+EVIDENCE = ("logs", "rings", "pyspy", "flight_recorder", "samples")
 """Folders whose files go into the dump. Tapes and reports stay outside: no deployment has them."""
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 
@@ -54,13 +56,18 @@ def pack(spec: Spec, report: RunReport) -> Path:
     arguments = server_log.arguments(spec.config, watchdog=spec.options.watchdog, device=spec.options.device)
     settings = spec.out / "server_info.json"
     settings.write_text(json.dumps(arguments, indent=1) + "\n")
-    members = {settings.name: settings}
+    members = [Source(settings.name, settings)]
     for folder in EVIDENCE:
-        members |= {str(p.relative_to(spec.out)): p for p in sorted((spec.out / folder).rglob("*")) if p.is_file()}
-    manifest = {
-        "made": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
-        "ranks": [{"label": r.label, "pid": r.pid, "exit": r.exit} for r in report.ranks],
-    }
+        files = (p for p in sorted((spec.out / folder).rglob("*")) if p.is_file() and p.stat().st_size)
+        members += [Source(p.relative_to(spec.out).as_posix(), p) for p in files]
+    host = socket.gethostname()
+    manifest = Manifest(
+        host=host,
+        created=datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        tool_version=__version__,
+        ranks=[RankEntry(r.label, r.rank, host, r.pid, r.exit) for r in report.ranks],
+        notes=list(report.notes),
+    )
     dump = spec.out / DUMP
     write_bundle(dump, members, manifest)
     (spec.out / TRUTH).write_text(json.dumps(truth(spec), indent=1) + "\n")
@@ -79,13 +86,3 @@ def truth(spec: Spec) -> dict[str, Any]:
         "replayed": spec.replay is not None,
         "config": config,
     }
-
-
-def write_bundle(out: Path, members: Mapping[str, Path], manifest: Mapping[str, Any]) -> None:
-    """One file with all members, its manifest first."""
-    part = out.with_name(out.name + ".part")
-    with zipfile.ZipFile(part, "w", zipfile.ZIP_DEFLATED) as z:
-        z.writestr("manifest.json", json.dumps(dict(manifest), indent=1) + "\n")
-        for name, path in members.items():
-            z.write(path, name)
-    part.replace(out)

@@ -41,6 +41,10 @@ class Pulse:
         self._words[rank * _WORDS + 3] = at
         self.enter(rank, State.RUNNING)
 
+    def has_met(self, rank: int) -> bool:
+        """Whether ``rank`` got past its start."""
+        return self._words[rank * _WORDS + 3] != 0
+
     def met(self) -> int | None:
         """When the last rank met the others; None as long as one has not."""
         times = [self._words[rank * _WORDS + 3] for rank in range(self.ranks)]

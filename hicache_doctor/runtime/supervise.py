@@ -21,7 +21,7 @@ from hicache_doctor.runtime.rank_process import EX_DISK_FULL, FLIGHT_SIGNAL
 from hicache_doctor.runtime.spec import Spec
 from hicache_doctor.runtime.watchdog import Watchdog, dump_stacks
 
-FOLDERS = ("logs", "rings", "stacks", "flight_recorder", "samples", "tapes", "reports")
+FOLDERS = ("logs", "rings", "pyspy", "flight_recorder", "samples", "tapes", "reports")
 _POLL = 0.02
 _PROGRESS = 0.25
 _FALSE_START = 0.5
@@ -124,8 +124,9 @@ class _Run:
         return "failed" if failed_at is not None else "done"
 
     def _grace(self) -> float:
-        """Where not all have met, the others wait for a rank that will never come: no socket tells them."""
-        return self.options.grace if self.pulse.met() is not None else min(self.options.grace, _FALSE_START)
+        """Where one never met the others, they wait for it in the rendezvous: no socket tells them."""
+        early = any(c.exit and not self.pulse.has_met(c.rank) for c in self.grid.children)
+        return min(self.options.grace, _FALSE_START) if early else self.options.grace
 
     def _progress(self) -> None:
         ranks = range(self.pulse.ranks)
@@ -135,7 +136,7 @@ class _Run:
     def _end_hung(self, stuck: list[int], *, timed_out: bool) -> None:
         """Stacks of all, then the flight recorders, then the end."""
         left = list(self.grid.alive)
-        self.notes += dump_stacks(self.spec.out / "stacks", left, self.options.dumps)
+        self.notes += dump_stacks(self.spec.out / "pyspy", left, self.options.dumps)
         self.grid.signal(FLIGHT_SIGNAL)
         wait_until(lambda: all(self._recorder(c).exists() for c in left), 1.0)
         if timed_out:
@@ -181,7 +182,7 @@ class _Run:
         if any(r.exit == EX_DISK_FULL for r in report.ranks):
             raise InputError(f"{self.spec.out}: no space left on the disk; the run was stopped")
         first = report.first
-        if report.outcome == "failed" and report.up_seconds is None and first is not None:
+        if report.outcome == "failed" and first is not None and not self.pulse.has_met(first.rank):
             how = first.error or (f"it died of {first.signal}" if first.signal else f"exit code {first.exit}")
             report.save()
             log = report.log(first.rank)

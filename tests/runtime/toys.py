@@ -190,6 +190,8 @@ def observed_to_death(world: ProcessWorld, config: Config) -> dict[str, Any]:
     for step in range(3):
         world.tick(step)
         world.observe("write_acks", (step,))
+    if world.rank:
+        world.recv(0, "req", 1, "recv_requests")
     os.kill(os.getpid(), signal.SIGKILL)
     return {}
 
