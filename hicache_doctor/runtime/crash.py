@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from hicache_doctor import __version__
+from hicache_doctor.bundle import Manifest, RankEntry, Source, write_bundle
 from hicache_doctor.runtime import config_file, server_log
 from hicache_doctor.runtime.grid import Child
 from hicache_doctor.runtime.outcome import RunReport
 from hicache_doctor.runtime.rank_process import title
 from hicache_doctor.runtime.spec import Spec
-from hicache_doctor.runtime.zip_bundle import Manifest, RankEntry, Source, write_bundle
 
 DUMP = "crash.dump"
 TRUTH = "crash.truth.json"
@@ -82,7 +82,6 @@ def truth(spec: Spec) -> dict[str, Any]:
         "fixes": spec.config.fixes.names(),
         "faults": config["faults"],
         "seed": spec.config.seed,
-        "era": spec.options.era,
         "replayed": spec.replay is not None,
         "config": config,
     }

@@ -12,7 +12,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hicache_doctor.runtime import server_log
 from hicache_doctor.runtime.config import Config
 from hicache_doctor.runtime.copy_engine import CudaEngine, Pace, ThreadEngine
 from hicache_doctor.runtime.gloo_wire import GlooWire, GlooWork
@@ -45,7 +44,6 @@ class ProcessWorld:
         log: RankLog,
         pulse: Pulse | None = None,
         replay: Tape | None = None,
-        era: str = server_log.NEWEST,
         device: str = "cpu",
         tape: Path | None = None,
     ) -> None:
@@ -57,7 +55,6 @@ class ProcessWorld:
         self.topo = config.topo
         self.at = config.topo.place(self.rank)
         self.step = 0
-        self.words = server_log.Words.of(era)
         self.device = device
         self.observations = Observations(replay)
         self._record = record

@@ -140,9 +140,8 @@ class _Rank:
 
         spec, topo = self.seat.spec, self.seat.spec.config.topo
         options = spec.options
-        words = server_log.Words.of(options.era)
         values = server_log.arguments(spec.config, watchdog=options.watchdog, device=options.device)
-        self.log.say(server_log.server_args(values, words), label="")
+        self.log.say(server_log.server_args(values), label="")
         self.log.say(server_log.INIT_BEGIN)
         began = time.monotonic()
         os.environ["GLOO_SOCKET_IFNAME"] = "lo"
@@ -162,7 +161,6 @@ class _Rank:
             log=self.log,
             pulse=self.pulse,
             replay=None if spec.replay is None else spec.replay.get(self.seat.rank, []),
-            era=options.era,
             device=options.device,
             tape=self.seat.file("tapes", ".jsonl"),
         )

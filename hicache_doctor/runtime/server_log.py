@@ -1,19 +1,15 @@
 """What a server prints, word for word: the texts of its log lines, without prefix.
 
-``era`` is the release whose *wording* is used (words changed between releases). It chooses the form and is never
-printed: a log names no release, and no switch or fault of the run either.
+Only lines that many releases share: words that came or went with a release would say which switches are on, and a log
+names no release, no switch and no fault of the run.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
-
-from packaging.version import Version
 
 from hicache_doctor.runtime.config import Config
 
-NEWEST = "0.5.23"
 BACKENDS = {"memory": "file", "file": "file", "mooncake": "mooncake"}
 """What ``--hicache-storage-backend`` calls an L3 of ours."""
 BACKEND_CLASSES = {
@@ -23,37 +19,6 @@ BACKEND_CLASSES = {
 INIT_BEGIN = "Init torch distributed begin."
 SIGQUIT = "SIGQUIT received. signum=None, frame=None. It usually means one child failed."
 _GB = 1e9
-
-
-@dataclass(frozen=True, slots=True)
-class Words:
-    """The wording of one release, as far as it changed between 0.5.12 and 0.5.23."""
-
-    args_as_dict: bool
-    host_pool_in_tokens: bool
-    tree_line: bool
-    tree_attached: bool
-    tree_streaming: bool
-    unified_cache: bool
-    prefetch_line: bool
-    prefetch_agreed: bool
-    prefetch_released: bool
-
-    @classmethod
-    def of(cls, era: str = NEWEST) -> Words:
-        """The words of a release such as ``0.5.14``."""
-        v = Version(era)
-        return cls(
-            args_as_dict=v >= Version("0.5.19"),
-            host_pool_in_tokens=v >= Version("0.5.17"),
-            tree_line=v >= Version("0.5.13"),
-            tree_attached=v >= Version("0.5.18"),
-            tree_streaming=v < Version("0.5.22"),
-            unified_cache=v >= Version("0.5.18"),
-            prefetch_line=v >= Version("0.5.13"),
-            prefetch_agreed=v >= Version("0.5.19"),
-            prefetch_released=v >= Version("0.5.17"),
-        )
 
 
 def arguments(config: Config, *, watchdog: float = 300, device: str = "cpu") -> dict[str, Any]:
@@ -104,11 +69,9 @@ def arguments(config: Config, *, watchdog: float = 300, device: str = "cpu") -> 
     }
 
 
-def server_args(values: dict[str, Any], words: Words) -> str:
+def server_args(values: dict[str, Any]) -> str:
     """The one long line at the start."""
-    if words.args_as_dict:
-        return f"server_args={values!r}"
-    return "server_args=ServerArgs(" + ", ".join(f"{k}={v!r}" for k, v in values.items()) + ")"
+    return f"server_args={values!r}"
 
 
 def init_ends(seconds: float) -> str:
@@ -123,41 +86,15 @@ def kv_cache(tokens: int, size: int) -> str:
     return f"KV Cache is allocated. dtype: torch.float32, #tokens: {tokens}, {sizes}"
 
 
-def host_pool(tokens: int, size: int, words: Words) -> str:
-    """The host pool; ``size`` in bytes. Before 0.5.17 the line has no token count."""
-    if words.host_pool_in_tokens:
-        return f"Allocating kv hierarchical KV host pool: {tokens} tokens, {size / _GB:.2f} GB host memory."
-    return f"Allocating {size / _GB:.2f} GB host memory for hierarchical KV cache."
-
-
-def host_capacity_synced(before: int, after: int) -> str:
-    """The token capacity of a fixed-size host pool was brought down to the smallest stage's (#29258)."""
-    return f"Sync fixed-size HiCache host token capacity from {before} to {after}."
+def host_pool(tokens: int, write_policy: str) -> str:
+    """The host pool."""
+    return f"HiCache D2H initialized: host_pool_size={tokens}, write_policy={write_policy}"
 
 
 def storage_backend(l3: str) -> str:
     """An L3 backend was made."""
     name = BACKENDS[l3]
     return f"Creating storage backend '{name}' ({BACKEND_CLASSES[name]})"
-
-
-def tree_cache(tree: str, words: Words) -> list[str]:
-    """Which tree it is, in the words of the release; nothing before 0.5.13."""
-    lines = []
-    if tree == "unified":
-        if words.unified_cache:
-            lines.append("Init Unified Radix Cache. Components: (<ComponentType.FULL: 0>,). Tree Core: UnifiedTreeCore")
-        else:
-            lines.append("Init Unified RadixTree with components (<ComponentType.FULL: 0>,)")
-    if words.tree_line:
-        impl = "UnifiedRadixCache" if tree == "unified" else "HiRadixCache"
-        attached = "hicache_attached" if words.tree_attached else "hierarchical"
-        streaming = " streaming_wrapped=False" if words.tree_streaming else ""
-        lines.append(
-            f"Tree cache initialized: source=default impl={impl} hybrid_swa=False hybrid_ssm=False"
-            f" {attached}=True{streaming}"
-        )
-    return lines
 
 
 def pool_sizes(config: Config) -> str:
@@ -188,34 +125,6 @@ def decode_batch(*, running: int, tokens: int, usage: float, queue: int, through
     return (
         f"Decode batch, #running-req: {running}, #token: {tokens}, token usage: {usage:.2f}, cpu graph: False,"
         f" gen throughput (token/s): {throughput:.2f}, #queue-req: {queue}"
-    )
-
-
-def prefetch(
-    rid: object,
-    *,
-    local: int,
-    agreed: int,
-    matched: int,
-    loaded: int,
-    occupied: int,
-    words: Words,
-    tree: str = "unified",
-    released: int = 0,
-) -> str | None:
-    """A prefetch was settled (tokens). Before 0.5.19 the line shows what this rank had beside what was agreed; before
-    0.5.17 only the unified tree prints it, before 0.5.13 none does (None)."""
-    if not words.prefetch_line or (tree != "unified" and not words.prefetch_released):
-        return None
-    if words.prefetch_agreed:
-        return (
-            f"HiCache prefetch success req={rid} completed={agreed} matched={matched} loaded={loaded}"
-            f" occupied={occupied}"
-        )
-    tail = "released" if words.prefetch_released else "tail_release"
-    return (
-        f"HiCache prefetch success req={rid} completed_local={local} completed_synced={agreed} matched={matched}"
-        f" loaded={loaded} {tail}={released} occupied={occupied}"
     )
 
 

@@ -39,9 +39,7 @@ def write(out: Path, config: Config, outcome: Outcome, *, force: bool = False) -
     """
     topo = config.topo
     failed = {f.rank for f in outcome.failures}
-    ranks = [
-        RankEntry(topo.label(r), r, "simulated", FIRST_PID + r, 1 if r in failed else None) for r in range(topo.n)
-    ]
+    ranks = [RankEntry(topo.label(r), r, "simulated", FIRST_PID + r, 1 if r in failed else None) for r in range(topo.n)]
     manifest = Manifest(host="simulated", created=_stamp(outcome.time, "%Y-%m-%dT%H:%M:%SZ"), ranks=ranks)
     return write_bundle(out, list(_members(config, outcome)), manifest, force=force)
 
@@ -99,9 +97,7 @@ def ring_of(config: Config, outcome: Outcome, rank: int) -> bytes:
     sizes = {
         "dp_size": topo.dp_size, "pp_size": topo.pp_size, "attn_cp_size": topo.cp_size, "tp_size": topo.tp_size,
     }  # fmt: skip
-    owner = ring.Owner(
-        "simulated", "0", FIRST_PID + rank, 1, rank, topo.label(rank), at.dp, at.pp, at.cp, at.tp, sizes
-    )
+    owner = ring.Owner("simulated", "0", FIRST_PID + rank, 1, rank, topo.label(rank), at.dp, at.pp, at.cp, at.tp, sizes)
     head = ring.pack(
         owner,
         slots=len(events),

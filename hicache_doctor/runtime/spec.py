@@ -7,10 +7,8 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from packaging.version import InvalidVersion, Version
-
 from hicache_doctor.errors import UsageError
-from hicache_doctor.runtime import config_file, server_log, tape_file
+from hicache_doctor.runtime import config_file, tape_file
 from hicache_doctor.runtime.config import Config
 from hicache_doctor.runtime.world import Tape
 
@@ -22,8 +20,6 @@ MAIN = "hicache_doctor.runtime.scheduler.main:run_rank"
 class Options:
     """How a run is watched. Times are seconds."""
 
-    era: str = server_log.NEWEST
-    """The release whose wording the logs use."""
     watchdog: float = 20.0
     """A rank that neither steps nor ends an operation for so long is hung."""
     grace: float = 3.0
@@ -66,10 +62,6 @@ class Spec:
             raise UsageError(f"impossible topology: {grid} are {topo.n} ranks; at most {MOST_RANKS} run on one host")
         if ":" not in self.main:
             raise UsageError(f"main {self.main!r} is not of the form module:function")
-        try:
-            Version(self.options.era)
-        except InvalidVersion:
-            raise UsageError(f"{self.options.era!r} is no release of SGLang such as {server_log.NEWEST}") from None
         if self.out.exists() and (not self.out.is_dir() or any(self.out.iterdir())):
             raise UsageError(f"{self.out} exists and is not an empty folder; choose another one or remove it")
 

@@ -114,7 +114,7 @@ def differences(topo: Topology, events: Mapping[int, Sequence[Sequence[int]]]) -
 
 
 def _order(stream: str) -> int:
-    return ORDER.index(stream.split()[0])
+    return ORDER.index(stream.split(maxsplit=1)[0])
 
 
 def _part(a: Stream, b: Stream, reached: tuple[int, int], order: int) -> int | None:

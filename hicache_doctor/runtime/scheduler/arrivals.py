@@ -55,7 +55,9 @@ class WorkloadArrivals:
                 if rid not in done:
                     out.append((ABORT, rid))
         for fault in list(self._faults):
-            if (fault.step == step or fault.state and states.get(fault.rid) == fault.state) and len(out) < MAX_MESSAGES:
+            if (fault.step == step or (fault.state and states.get(fault.rid) == fault.state)) and len(
+                out
+            ) < MAX_MESSAGES:
                 self._faults.remove(fault)
                 out.append((ABORT, fault.rid))
         return out

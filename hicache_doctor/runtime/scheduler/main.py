@@ -5,14 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from hicache_doctor.runtime import server_log
 from hicache_doctor.runtime.cache.hicache import HiCache
 from hicache_doctor.runtime.cache.hiradix_cache import HiRadixCache
 from hicache_doctor.runtime.cache.integrity import check as check_integrity
 from hicache_doctor.runtime.cache.unified_radix_cache import UnifiedRadixCache
 from hicache_doctor.runtime.config import Config
 from hicache_doctor.runtime.model.base import Model
+from hicache_doctor.runtime.model.open import open_model
 from hicache_doctor.runtime.scheduler.arrivals import WorkloadArrivals
 from hicache_doctor.runtime.scheduler.scheduler import Scheduler
+from hicache_doctor.runtime.storage.open import open_storage
 from hicache_doctor.runtime.workload import Request
 from hicache_doctor.runtime.world import Storage, Topology, World
 
@@ -39,11 +42,15 @@ def base_groups(topo: Topology, *, dp_attention: bool) -> list[tuple[str, list[i
     return out
 
 
+def _storage(config: Config, world: World, model: Model) -> Storage | None:
+    return open_storage(config, world, model) if config.l3 is not None else None
+
+
 def run_rank(
     world: World,
     config: Config,
-    make_model: Callable[[Config, World], Model],
-    make_storage: Callable[[Config, World, Model], Storage | None],
+    make_model: Callable[[Config, World], Model] = open_model,
+    make_storage: Callable[[Config, World, Model], Storage | None] = _storage,
     requests: list[Request] | None = None,
 ) -> dict[str, Any]:
     """Run one rank to its end; returns counts, outputs and what the integrity check found (JSON types only)."""
@@ -53,6 +60,11 @@ def run_rank(
         world.new_group(name, ranks)
     model = make_model(config, world)
     cache = TREES[config.tree](world, config, model, make_storage(config, world, model))
+    world.log(server_log.kv_cache(config.device_pages * config.page_size, config.device_pages * model.page_bytes()))
+    world.log(server_log.host_pool(cache.host.size * config.page_size, config.write_policy))
+    if config.l3 is not None:
+        world.log(server_log.storage_backend(config.l3))
+    world.log(server_log.pool_sizes(config))
     mine = {r.rid: 1 for r in requests if r.rid % world.topo.dp_size == world.at.dp}
     arrivals = WorkloadArrivals(requests, config.faults, mine)
     scheduler = Scheduler(world, config, model, cache, requests, arrivals)

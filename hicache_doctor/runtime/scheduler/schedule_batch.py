@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 
 from hicache_doctor.runtime.cache.radix_tree import TreeNode
 from hicache_doctor.runtime.model.base import ForwardBatch, ForwardItem
-from hicache_doctor.runtime.world import MASK
 from hicache_doctor.runtime.workload import Request
+from hicache_doctor.runtime.world import MASK
 
 
 class Req:
