@@ -138,7 +138,7 @@ class TransformerModel:
             hidden = self._ends.embed[rows.ids]
             residual = torch.zeros_like(hidden)
         else:
-            hidden, residual = (x.to(self._at) for x in proxy.hidden)
+            hidden, residual = proxy.hidden.to(self._at)
         for layer, decoder in enumerate(self._decoders):
             batch.wait_layer(layer)
             if self.ledger is not None:
@@ -147,7 +147,7 @@ class TransformerModel:
         if self._computed is not None:
             self._computed.record()
         if not self.last:
-            return Proxy(batch.tokens, (hidden, residual))
+            return Proxy(batch.tokens, torch.stack((hidden, residual)))
         return self._sample(batch, (hidden + residual)[rows.last])
 
     def _idle(self, proxy: Proxy | None) -> Proxy | list[int]:
@@ -155,7 +155,7 @@ class TransformerModel:
         nothing = torch.zeros(0, self._hidden, dtype=torch.float64, device=self._at)
         if proxy is not None:
             nothing = proxy.hidden[0].view(0, self._hidden)  # another length breaks here too
-        return [] if self.last else Proxy(0, (nothing, nothing))
+        return [] if self.last else Proxy(0, torch.stack((nothing, nothing)))
 
     def _sample(self, batch: ForwardBatch, hidden: torch.Tensor) -> list[int]:
         """Greedy. Token 0 is never sampled: it means no token."""
