@@ -17,6 +17,7 @@ test: $(VENV)/.dev lint
 long: $(VENV)/.dev
 	$(BIN)/python -m pytest -n $(JOBS) -m long
 	$(BIN)/python benchmarks/startup.py
+	$(BIN)/python benchmarks/recorder.py
 	$(BIN)/python benchmarks/logscan.py --full
 
 lint: $(VENV)/.dev

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 # Samples of each segment: how many records of the process came before its first slot, and what is missing in it.
 BEFORE, TORN, LOST = "ring_before", "ring_torn", "ring_lost"
 SIZES = frozenset({"pp_size", "tp_size", "dp_size", "attn_cp_size", "page_size"})
-BLOCK_SLOTS = 1 << 16
+BLOCK_SLOTS = records.TABLE_ROWS
 
 
 @dataclass(slots=True)

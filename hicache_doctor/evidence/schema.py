@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _SQL = {str: "VARCHAR", int: "BIGINT", float: "DOUBLE", bool: "BOOLEAN", dict: "JSON"}
+_U64 = (1 << 64) - 1
 
 
 def _base(annotation: Any) -> type:
@@ -88,7 +89,7 @@ def _array(kind: type, values: list[Any], wide: bool) -> pa.Array:
     if kind in (int, float):
         name = "float64" if kind is float else "uint64" if wide else "int64"
         arrow = pa.type_for_alias(name)
-        numbers = np.array([0 if v is None else v for v in values], dtype=name)
+        numbers = np.array([0 if v is None else v & _U64 if wide else v for v in values], dtype=name)
         return pa.Array.from_buffers(arrow, n, [validity, pa.py_buffer(numbers)])
     if kind is bool:
         bits = np.packbits(np.array([bool(v) for v in values], dtype=bool), bitorder="little")

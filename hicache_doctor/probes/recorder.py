@@ -29,8 +29,9 @@ from hicache_doctor.probes.kinds import tables
 from hicache_doctor.probes.process import boot_id, both_clocks, start_ticks
 from hicache_doctor.probes.ring import segments
 
-SEGMENT_SLOTS = 1 << 16
-MAX_SEGMENTS = 16
+# As many records as DuckDB keeps in a row group: a segment goes in without being cut up and put together again.
+SEGMENT_SLOTS = 122_880
+MAX_SEGMENTS = 8
 NEXT = ".next"
 _I64 = 1 << 63
 _U64 = (1 << 64) - 1
@@ -102,8 +103,8 @@ class Recorder:
         """Start to record into ``folder/rank<rank>.<segment>.ring``; one process a rank and folder at a time.
 
         ``sizes``: the grid, as ``{"pp_size": 2, "tp_size": 2}``. Segments of a former process of the rank stay until
-        the bound removes them. ``warn`` gets one line when recording cannot start or has to stop; a disk that refuses
-        is no error of the caller's.
+        the bound removes them. A folder in memory (``/dev/shm``) spares the disk. ``warn`` gets one line when
+        recording cannot start or has to stop; a disk that refuses is no error of the caller's.
 
         Raises:
             ValueError: an impossible size.
@@ -316,13 +317,26 @@ def _mapped(path: str, head: bytes, size: int) -> mmap.mmap:
                 raise
             for at in range(0, size, _ZEROS):
                 os.pwrite(fd, bytes(min(_ZEROS, size - at)), at)
-        os.pwrite(fd, head, 0)
-        return mmap.mmap(fd, size, flags=mmap.MAP_SHARED | getattr(mmap, "MAP_POPULATE", 0))
+        mm = mmap.mmap(fd, size, flags=mmap.MAP_SHARED)
+        _touch(mm)
+        mm[: len(head)] = head
+        return mm
     except BaseException:
         Path(path).unlink(missing_ok=True)
         raise
     finally:
         os.close(fd)
+
+
+def _touch(mm: mmap.mmap) -> None:
+    """Have every page there and writable before the first event comes. Reading zeros into them does it with the GIL
+    released; MAP_POPULATE holds it, and leaves pages of a disk's file to be made writable one by one."""
+    with contextlib.suppress(OSError):
+        zeros = os.open("/dev/zero", os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            os.readv(zeros, [mm])
+        finally:
+            os.close(zeros)
 
 
 def _nowhere() -> Where:

@@ -19,8 +19,8 @@ FIELDS = (
     ("ts", "<u8"), ("step", "<u4"), ("kind", "<u2"), ("thread", "<u2"), ("key", "<u8"),
     ("a", "<i8"), ("b", "<i8"), ("c", "<i8"), ("d", "<i8"), ("commit", "<u8"),
 )  # fmt: skip
-# A table is inserted in one go: large enough to be cheap, small enough to be held a few times over.
-TABLE_ROWS = 1 << 17
+# A table is a row group of DuckDB at most: large enough to be cheap, small enough to be held a few times over.
+TABLE_ROWS = 122_880
 
 
 def slots_of(data: bytes | bytearray | memoryview | Any, offset: int, count: int) -> Slots:

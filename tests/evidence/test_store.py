@@ -16,7 +16,7 @@ import pytest
 from hicache_doctor.errors import InputError, UsageError
 from hicache_doctor.evidence import rows as rows_module
 from hicache_doctor.evidence.rows import ROW_TYPES, Artifact, Row, columns
-from hicache_doctor.evidence.schema import column_types
+from hicache_doctor.evidence.schema import column_types, to_arrow, unsigned
 from hicache_doctor.evidence.store import Store
 
 FULL: dict[type, Any] = {str: "Grüße 🏖️ 'quoted' \"x\"\n", int: -(2**62), float: 1.5e300, bool: True, dict: {"ü": None}}
@@ -74,7 +74,7 @@ def test_every_row_type_comes_back_as_it_went_in(row_type: type[Any], full: bool
     types = column_types(row_type)
     values = dict.fromkeys(types)
     if full:
-        values = {name: FULL[t] for name, t in types.items()}
+        values = {name: FULL[t] for name, t in types.items()} | dict.fromkeys(unsigned(row_type), 2**64 - 1)
     else:
         values = {name: {} if t is dict else None for name, t in types.items()}
     # WHEN it goes through the store
@@ -212,3 +212,18 @@ def test_frames() -> None:
         assert list(store.frame("artifact")["id"]) == ["a"]
         with pytest.raises(UsageError, match="artifact"):
             store.frame("artefact")
+
+
+def test_a_negative_key_is_stored_as_its_64_bits() -> None:
+    with Store.create() as store:
+        store.add([rows_module.Event("r", None, 0, 0, 0, "step", -1, -1, 0, 0, 0)])
+        assert store.rows("SELECT key, a FROM event") == [{"key": 2**64 - 1, "a": -1}]
+
+
+def test_many_tables_go_in_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hicache_doctor.evidence.store.LARGE_INSERT", 25)
+    pieces = [to_arrow([rows_module.Event("r", "TP0", i, 0, 0, "step", 1, i, 0, 0, 0)] * 10) for i in range(7)]
+    with Store.create() as store:
+        assert store.add_tables("event", iter(pieces)) == 70
+        assert store.value("SELECT sum(a) FROM event") == 10 * sum(range(7))
+        assert store.add_tables("event", iter([])) == 0

@@ -182,7 +182,7 @@ def test_a_forked_child_records_nothing_into_its_parents_ring(tmp_path: Path) ->
 
 
 LIMITED = """
-import resource, sys
+import resource, sys, time
 from pathlib import Path
 from hicache_doctor.probes.recorder import Recorder
 folder = Path(sys.argv[1])
@@ -193,8 +193,8 @@ def warn(text):
 recorder = Recorder.open(folder, 0, "TP0", segment_slots=100, max_segments=8, warn=warn)
 record = recorder.make_record()
 record(2, 0, 0)
-while not list(folder.glob("*.next")):
-    pass
+while recorder._ready is None:
+    time.sleep(0.001)
 # From now on no file may grow: as a full disk, seen from the making of a segment.
 resource.setrlimit(resource.RLIMIT_FSIZE, (1000, resource.getrlimit(resource.RLIMIT_FSIZE)[1]))
 for i in range(1, 350):
