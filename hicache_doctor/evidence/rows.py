@@ -10,7 +10,10 @@ far as the artefact says), None when unknown.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, fields
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
+
+U64 = Annotated[int, "UBIGINT"]
+"""A hash or key of 64 bits without a sign: the store's BIGINT would refuse every other one."""
 
 BOUND_KEY = "sglang_release_bound"
 """The key of a Setting that is no setting: a version spec, because only those releases print the quoted line."""
@@ -187,7 +190,11 @@ class Collective:
 
 @dataclass(slots=True)
 class Event:
-    """One probe record; the meaning of a–d per kind is data in ``rules/vocabulary/events.yaml``."""
+    """One probe record; the meaning of a–d per kind is data in ``rules/vocabulary/events.yaml``.
+
+    ``ts_ns`` is wall-clock ns, ``record`` the slot in its ring file, ``seq`` its number among all records of the rank:
+    the order in which slots were claimed.
+    """
 
     table: ClassVar[str] = "event"
     artifact: str
@@ -196,11 +203,13 @@ class Event:
     ts_ns: int
     thread: int
     kind: str
-    key: int
+    key: U64
     a: int
     b: int
     c: int
     d: int
+    record: int | None = None
+    seq: int | None = None
 
 
 @dataclass(slots=True)

@@ -6,10 +6,10 @@ import json
 import re
 import types
 import typing
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
-from hicache_doctor.evidence.rows import ROW_TYPES, Row, columns
+from hicache_doctor.evidence.rows import ROW_TYPES, U64, Row, columns
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -34,11 +34,19 @@ def column_types(row_type: type[Any]) -> dict[str, type]:
     return {name: _base(hints[name]) for name in columns(row_type)}
 
 
+def unsigned(row_type: type[Any]) -> set[str]:
+    """The columns of a row type that hold all 64 bits (``rows.U64``)."""
+    hints = typing.get_type_hints(row_type, include_extras=True)
+    return {name for name in columns(row_type) if hints[name] == U64}
+
+
 def create_statements() -> list[str]:
     """One CREATE TABLE a row type. Column names are quoted: some are SQL words."""
     out = []
     for row_type in ROW_TYPES:
-        cols = ", ".join(f'"{name}" {_SQL[t]}' for name, t in column_types(row_type).items())
+        wide = unsigned(row_type)
+        types = {name: "UBIGINT" if name in wide else _SQL[t] for name, t in column_types(row_type).items()}
+        cols = ", ".join(f'"{name}" {t}' for name, t in types.items())
         out.append(f"CREATE TABLE IF NOT EXISTS {row_type.table} ({cols})")
     return out
 
@@ -46,7 +54,8 @@ def create_statements() -> list[str]:
 def to_arrow(rows: Sequence[Row]) -> pa.Table:
     """Rows of one type as an Arrow table (dicts become JSON text)."""
     kinds = column_types(type(rows[0]))
-    return arrow_table({name: (t, [getattr(r, name) for r in rows]) for name, t in kinds.items()})
+    table = {name: (t, [getattr(r, name) for r in rows]) for name, t in kinds.items()}
+    return arrow_table(table, unsigned(type(rows[0])))
 
 
 def dicts_to_arrow(rows: Sequence[dict[str, Any]]) -> pa.Table:
@@ -58,17 +67,18 @@ def dicts_to_arrow(rows: Sequence[dict[str, Any]]) -> pa.Table:
     return arrow_table(table)
 
 
-def arrow_table(columns: dict[str, tuple[type, list[Any]]]) -> pa.Table:
-    """Columns of Python values as an Arrow table.
+def arrow_table(columns: dict[str, tuple[type, list[Any]]], wide: Collection[str] = ()) -> pa.Table:
+    """Columns of Python values as an Arrow table; the integers of ``wide`` columns are unsigned.
 
     Built from buffers: ``pyarrow.array`` of a list imports pandas, half a second that ``analyze`` has no use for.
     """
     import pyarrow as pa
 
-    return pa.table([_array(t, values) for t, values in columns.values()], names=list(columns))
+    arrays = [_array(t, values, name in wide) for name, (t, values) in columns.items()]
+    return pa.table(arrays, names=list(columns))
 
 
-def _array(kind: type, values: list[Any]) -> pa.Array:
+def _array(kind: type, values: list[Any], wide: bool) -> pa.Array:
     import numpy as np
     import pyarrow as pa
 
@@ -76,8 +86,9 @@ def _array(kind: type, values: list[Any]) -> pa.Array:
     validity = None if there.all() else pa.py_buffer(np.packbits(there, bitorder="little"))
     n = len(values)
     if kind in (int, float):
-        dtype, arrow = (np.int64, pa.int64()) if kind is int else (np.float64, pa.float64())
-        numbers = np.array([0 if v is None else v for v in values], dtype=dtype)
+        name = "float64" if kind is float else "uint64" if wide else "int64"
+        arrow = pa.type_for_alias(name)
+        numbers = np.array([0 if v is None else v for v in values], dtype=name)
         return pa.Array.from_buffers(arrow, n, [validity, pa.py_buffer(numbers)])
     if kind is bool:
         bits = np.packbits(np.array([bool(v) for v in values], dtype=bool), bitorder="little")
