@@ -1,9 +1,9 @@
 """The rules' own cases: small incidents beside each rule, and logs of healthy deployments that must raise nothing.
 
-``rules/cases/<id>.yaml`` holds a list of ``{name, files: {name: text}, events: [table], expect: {…}}``; ``events`` are probe
-events as tables that are put together (:mod:`hicache_doctor.evidence.event_rows`), ``expect`` has ``status``, and ``signature`` or
-``other_cause``, perhaps ``first_failing_rank``, ``confidence`` and the stream of the first divergence as ``parts_in``, or
-``not: <id>`` for a negative case.
+``rules/cases/<id>.yaml`` holds a list of ``{name, files: {name: text}, events: [table], expect: {…}}``; ``events`` are
+probe events as tables that are put together (:mod:`hicache_doctor.evidence.event_rows`), ``expect`` has ``status``, and
+``signature`` or ``other_cause``, perhaps ``first_failing_rank``, ``confidence``, the stream of the first divergence as
+``parts_in``, a signature beside it as ``also``, or ``not: <id>`` for a negative case.
 ``rules/cases/healthy/`` holds logs, or folders of logs, for which any signature is a false alarm.
 """
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 VIEWS = r"""
 CREATE OR REPLACE VIEW decision AS
-  SELECT p.rank, p.dp AS replica, ({names})[d.stream + 1] AS stream, d.lane, d.sub, d.k1 AS ordinal, d.k2 AS part, d.step,
-         {text} AS value, e.kind, e.key, e.a, e.b, e.c, e.d, e.artifact, e.record
+  SELECT p.rank, p.dp AS replica, ({names})[d.stream + 1] AS stream, d.lane, d.sub, d.k1 AS ordinal, d.k2 AS part,
+         d.step, {text} AS value, e.kind, e.key, e.a, e.b, e.c, e.d, e.artifact, e.record
   FROM decision_row d JOIN event e ON e.rowid = d.e JOIN event_rank p ON p.r = d.r;
 
 CREATE OR REPLACE TABLE stream_divergence AS
@@ -57,8 +57,8 @@ CREATE OR REPLACE VIEW shorter_history AS
   SELECT a.rank, a.queue, a.granted, b.rank AS longer_rank, b.granted AS longer
   FROM submission_history a JOIN submission_history b ON a.dp = b.dp AND a.queue = b.queue AND a.granted < b.granted;
 CREATE OR REPLACE VIEW refused_alone AS
-  SELECT p.rank, p.dp, p.pp, p.tp, e.a AS queue, e.b AS tokens, e.c AS why, e.d AS ordinal, e.step, e.artifact, e.record,
-         o.rank AS granted_rank, e.rowid AS e
+  SELECT p.rank, p.dp, p.pp, p.tp, e.a AS queue, e.b AS tokens, e.c AS why, e.d AS ordinal, e.step, e.artifact,
+         e.record, o.rank AS granted_rank, e.rowid AS e
   FROM event e JOIN event_rank p USING (rank)
   JOIN event g ON g.kind = 'submit' AND g.a = e.a AND g.d = e.d AND g.key = e.key AND g.c = 0
   JOIN event_rank o ON o.rank = g.rank AND o.dp = p.dp
@@ -111,7 +111,8 @@ CREATE OR REPLACE VIEW rank_wait AS
 CREATE OR REPLACE VIEW abort_effect AS
   SELECT p.dp, e.key AS rid, min(e.step) AS step, count(DISTINCT p.pp) AS stages, count(DISTINCT p.r) AS ranks,
          (SELECT count(DISTINCT pp) FROM event_rank q WHERE q.dp = p.dp) AS of_stages,
-         arg_min(e.artifact, e.rowid) AS artifact, arg_min(e.record, e.rowid) AS record, arg_min(p.rank, e.rowid) AS rank,
+         arg_min(e.artifact, e.rowid) AS artifact, arg_min(e.record, e.rowid) AS record,
+         arg_min(p.rank, e.rowid) AS rank,
          EXISTS (SELECT 1 FROM event c JOIN event_rank q USING (rank) WHERE c.kind = 'consensus' AND c.key = e.key
                  AND q.dp = p.dp AND c.a > 0) AS agreed,
          EXISTS (SELECT 1 FROM event c JOIN event_rank q USING (rank) WHERE c.kind = 'consensus' AND c.key = e.key
@@ -120,8 +121,8 @@ CREATE OR REPLACE VIEW abort_effect AS
 
 -- The abort behind the first divergence: its message itself, or a request that only some ranks still had soon after.
 CREATE OR REPLACE VIEW first_abort AS
-  SELECT f.*, x.rid, x.stages, x.of_stages, x.agreed, x.voted_bad, x.artifact AS abort_artifact, x.record AS abort_record,
-         x.rank AS abort_rank
+  SELECT f.*, x.rid, x.stages, x.of_stages, x.agreed, x.voted_bad, x.artifact AS abort_artifact,
+         x.record AS abort_record, x.rank AS abort_rank
   FROM first_divergence f JOIN abort_effect x ON x.dp = f.dp AND (
     f.stream = 'message' AND (f.a_a = 1 AND f.key_a = x.rid OR f.a_b = 1 AND f.key_b = x.rid)
     OR f.stream IN ('consensus', 'batch', 'finish') AND x.step BETWEEN f.step - 16 AND f.step + 1
@@ -130,7 +131,8 @@ CREATE OR REPLACE VIEW first_abort AS
 -- The two sides of the first divergence, the culprit's first.
 CREATE OR REPLACE VIEW first_side AS
   SELECT * EXCLUDE (n) FROM (
-    SELECT artifact_a AS artifact, record_a AS record, rank_a AS rank, quote_a AS quote, (rank_a <> culprit)::INT AS n, *
+    SELECT artifact_a AS artifact, record_a AS record, rank_a AS rank, quote_a AS quote,
+           (rank_a <> culprit)::INT AS n, *
     FROM first_divergence
     UNION ALL SELECT artifact_b, record_b, rank_b, quote_b, (rank_b <> culprit)::INT, * FROM first_divergence)
   ORDER BY n;
@@ -138,9 +140,10 @@ CREATE OR REPLACE VIEW first_side AS
 -- Two nodes that were evicted in another order although their stamps are equal: the clock does not decide.
 CREATE OR REPLACE VIEW evict_tie AS
   SELECT d.*, EXISTS (
-           SELECT 1 FROM event x WHERE x.kind IN ('evict', 'clock')
-             AND (x.rank = d.rank_a AND x.key = d.key_b AND CASE x.kind WHEN 'clock' THEN x.a ELSE x.c END = d.c_a
-               OR x.rank = d.rank_b AND x.key = d.key_a AND CASE x.kind WHEN 'clock' THEN x.a ELSE x.c END = d.c_b)) AS tie
+           SELECT 1 FROM (SELECT rank, key, CASE kind WHEN 'clock' THEN a ELSE c END AS stamp FROM event
+                          WHERE kind IN ('evict', 'clock')) x
+           WHERE x.rank = d.rank_a AND x.key = d.key_b AND x.stamp = d.c_a
+              OR x.rank = d.rank_b AND x.key = d.key_a AND x.stamp = d.c_b) AS tie
   FROM stream_divergence d WHERE d.stream = 'evict' AND d.key_a <> d.key_b;
 -- The same eviction with another stamp on another rank: the stamps are each rank's own clock.
 CREATE OR REPLACE VIEW own_clock AS

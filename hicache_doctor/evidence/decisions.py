@@ -63,7 +63,8 @@ DIRECT = {
     "digest": ("digest", "0", "p.dp", "e.a", "0", "e.key"),
 }
 START = """
-SELECT 'start', CAST(e.key AS BIGINT), CASE WHEN e.key = 7 THEN {group} ELSE p.dp END, p.r, 0, e.b, e.step, hash(e.a), e.rowid
+SELECT 'start', CAST(e.key AS BIGINT), CASE WHEN e.key = 7 THEN {group} ELSE p.dp END, p.r, 0, e.b, e.step,
+       hash(e.a), e.rowid
 FROM event e JOIN event_rank p USING (rank) WHERE e.kind = 'start' AND e.key <> 8
 """
 # The storage tier's backups are counted in a lane of their own: one variant of the protocol drains them locally.
@@ -76,7 +77,8 @@ FROM event e JOIN event_rank p USING (rank) WHERE e.kind = 'drain_storage' AND e
 """
 BY_REQUEST = """
 SELECT CASE e.kind WHEN 'settle' THEN 'settle' WHEN 'chunk' THEN 'chunk' ELSE 'finish' END, 0, p.dp, p.r,
-       row_number() OVER (PARTITION BY p.r, e.kind, e.key ORDER BY coalesce(e.seq, e.rowid)), CAST(e.key AS BIGINT), e.step,
+       row_number() OVER (PARTITION BY p.r, e.kind, e.key ORDER BY coalesce(e.seq, e.rowid)), CAST(e.key AS BIGINT),
+       e.step,
        CASE e.kind WHEN 'settle' THEN hash(e.a, e.b, e.c, e.d) WHEN 'chunk' THEN hash(e.a, e.b, e.c)
                    ELSE hash(e.a, e.b) END, e.rowid
 FROM event e JOIN event_rank p USING (rank) WHERE e.kind IN ('settle', 'finish', 'chunk')
@@ -92,7 +94,8 @@ FROM event e JOIN event_rank p USING (rank) WHERE e.kind = 'collective' AND e.a 
 # (hidden states, outputs) has no size that the receiver could have posted.
 CHANNELS = """
 SELECT 'p2p', e.b, CASE e.kind WHEN 'send' THEN p.r * 16384 + e.a ELSE e.a * 16384 + p.r END, p.r,
-       row_number() OVER (PARTITION BY p.r, e.kind, e.a, e.b ORDER BY coalesce(e.seq, e.rowid)), 0, e.step, hash(e.c), e.rowid
+       row_number() OVER (PARTITION BY p.r, e.kind, e.a, e.b ORDER BY coalesce(e.seq, e.rowid)), 0, e.step,
+       hash(e.c), e.rowid
 FROM event e JOIN event_rank p USING (rank)
 WHERE e.kind IN ('send', 'recv') AND e.b NOT IN (0, 9, 10) AND e.a BETWEEN 0 AND 16383
 """
@@ -107,8 +110,8 @@ FROM decision_row d JOIN ref ON ref.lane = d.lane AND ref.r <> d.r
 JOIN decision_row a ON a.lane = d.lane AND a.r = ref.r AND a.k1 = d.k1 AND a.k2 = d.k2
 WHERE a.h <> d.h AND d.inst >= 0
 """
-# Where one has a decision and the other passed the place without one: it has a later one of the same lane, or recorded a
-# later step (calls that drained nothing are not recorded). Peers of a stage walk in step; across stages the decisions
+# Where one has a decision and the other passed the place without one: it has a later one of the same lane, or recorded
+# a later step (calls that drained nothing are not recorded). Peers of a stage walk in step; across stages the decisions
 # that follow a result are given some steps, for a pipeline may run askew.
 LACKING = """
 INSERT INTO odd
@@ -190,7 +193,7 @@ def derive(store: Store, kinds: list[dict[str, Any]], words: list[dict[str, Any]
 
 
 def create_views(store: Store, kinds: list[dict[str, Any]], words: list[dict[str, Any]]) -> None:
-    """The views of :mod:`.decision_facts` and the tables ``stream_divergence``, ``first_divergence`` and ``first_act``."""
+    """What :mod:`.decision_facts` holds: views, and the tables of the differences that are asked again and again."""
     names = ", ".join(f"'{n}'" for n in STREAMS)
     filled = VIEWS.replace("{names}", f"[{names}]").replace("{text}", text_of(kinds, words)("e"))
     store.con.execute(filled.replace("{group}", GROUP.format(role="e.a")))
@@ -210,8 +213,9 @@ def values(store: Store, row: dict[str, Any]) -> dict[str, str]:
     if row.get("tier") is None:
         return {}
     found = store.rows(
-        "SELECT d.rank, d.value FROM decision d JOIN decision_row x "
-        "ON x.lane = d.lane AND x.k1 = d.ordinal AND x.k2 = d.part WHERE x.lane = ? AND x.e = ? ORDER BY d.rank LIMIT ?",
+        "SELECT d.rank, d.value FROM decision d "
+        "JOIN decision_row x ON x.lane = d.lane AND x.k1 = d.ordinal AND x.k2 = d.part "
+        "WHERE x.lane = ? AND x.e = ? ORDER BY d.rank LIMIT ?",
         [row["lane"], row["ea"] if row["ea"] is not None else row["eb"], SHOWN_RANKS],
     )
     return {r["rank"]: r["value"] for r in found}

@@ -36,7 +36,10 @@ def parse(text: str, kinds: list[dict[str, Any]], words: list[dict[str, Any]]) -
         if kind is None:
             raise ValueError(f"line {line}: {_near('kind', parts[2], meaning)}")
         for step in _steps(parts[1], line):
-            values = [_value(kind, column, word, step, numbers, line) for column, word in zip(COLUMNS, parts[3:])]
+            values = [
+                _value(kind, column, word, step, numbers, line)
+                for column, word in zip(COLUMNS, parts[3:], strict=False)
+            ]
             values += [0] * (len(COLUMNS) - len(values))
             for rank in parts[0].split(","):
                 found[rank.replace(".", " ")].append((step, parts[2], values))

@@ -173,8 +173,8 @@ def _constructed(node: yaml.Node) -> Any:
 
 
 def parse_evidence(path: Path) -> list[Evidence]:
-    """The named views of one ``.sql`` file: ``-- evidence: name``, ``-- says: …``, ``-- known: SQL``, ``-- needs: table``, then the
-    SQL.
+    """The named views of one ``.sql`` file: ``-- evidence: name``, ``-- says: …``, ``-- known: SQL``,
+    ``-- needs: table``, then the SQL.
 
     Raises:
         RuleError: text before the first header, a missing ``says`` or an empty statement.

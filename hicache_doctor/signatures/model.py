@@ -35,9 +35,9 @@ class Rule(Strict):
     """One signature, look-alike or honest other verdict.
 
     ``text``: evidence that is the literal text (any one counts); ``config``: all must be yes for the configuration to
-    agree; ``observed``: any one makes the divergence itself observed; ``parted``: any one is the first difference of the
-    decision streams, which makes it certain whatever of the configuration the artefacts leave unsaid; ``excludes``: any
-    yes rules it out.
+    agree; ``observed``: any one makes the divergence itself observed; ``parted``: any one is the first difference of
+    the decision streams, which makes it certain whatever of the configuration the artefacts leave unsaid; ``excludes``:
+    any yes rules it out.
     """
 
     id: str

@@ -125,11 +125,11 @@ SELECT artifact, line, line AS line_end, NULL AS rank, quote, value FROM cfg WHE
 -- evidence: host_capacity_differs
 -- says: the host pools hold different numbers of tokens: {rank} {tokens}, another stage {other}
 -- known: SELECT count(DISTINCT rank) > 1 FROM capacity
-SELECT a.artifact, a.line, a.line AS line_end, a.rank, a.quote, a.tokens, b.tokens AS other FROM capacity a, capacity b
+SELECT a.artifact, a.line, a.line AS line_end, a.record, a.rank, a.quote, a.tokens, b.tokens AS other FROM capacity a, capacity b
   WHERE a.rank <> b.rank AND a.tokens < b.tokens AND a.source = b.source
     AND (SELECT count(*) FROM log WHERE kind = 'host_capacity_synced') = 0
 UNION ALL
-SELECT b.artifact, b.line, b.line, b.rank, b.quote, b.tokens, a.tokens FROM capacity a, capacity b
+SELECT b.artifact, b.line, b.line, b.record, b.rank, b.quote, b.tokens, a.tokens FROM capacity a, capacity b
   WHERE a.rank <> b.rank AND a.tokens < b.tokens AND a.source = b.source
     AND (SELECT count(*) FROM log WHERE kind = 'host_capacity_synced') = 0
 LIMIT 4

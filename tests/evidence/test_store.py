@@ -16,7 +16,7 @@ import pytest
 from hicache_doctor.errors import InputError, UsageError
 from hicache_doctor.evidence import rows as rows_module
 from hicache_doctor.evidence.rows import ROW_TYPES, Artifact, Row, columns
-from hicache_doctor.evidence.schema import column_types
+from hicache_doctor.evidence.schema import column_types, unsigned
 from hicache_doctor.evidence.store import Store
 
 FULL: dict[type, Any] = {str: "Grüße 🏖️ 'quoted' \"x\"\n", int: -(2**62), float: 1.5e300, bool: True, dict: {"ü": None}}
@@ -74,7 +74,7 @@ def test_every_row_type_comes_back_as_it_went_in(row_type: type[Any], full: bool
     types = column_types(row_type)
     values = dict.fromkeys(types)
     if full:
-        values = {name: FULL[t] for name, t in types.items()}
+        values = {name: FULL[t] for name, t in types.items()} | dict.fromkeys(unsigned(row_type), 2**64 - 1)
     else:
         values = {name: {} if t is dict else None for name, t in types.items()}
     # WHEN it goes through the store
