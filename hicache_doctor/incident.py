@@ -88,8 +88,10 @@ def analyze(
     *,
     stdin: BinaryIO | None = None,
     tools: Tools | None = None,
+    events: Sequence[Row] = (),
 ) -> Result:
-    """Read everything below ``paths`` and diagnose it. ``tools``: loaded ones, instead of those that options name.
+    """Read everything below ``paths`` and diagnose it. ``tools``: loaded ones, instead of those that options name;
+    ``events``: probe events that no file holds.
 
     Never raises for bad artefacts: those are told in the inventory. ``readable`` is False when nothing could be read.
 
@@ -112,6 +114,8 @@ def analyze(
         ring.select(reads, options.life)
         rows = {r.artifact.id: r.rows for r in reads}
         parted.join(rows, {r.artifact.id: r.artifact.lines for r in reads})
+        if events:
+            rows["(events)"] = list(events)
         if options.settings:
             rows["(command line)"] = inventory.setting_rows(dict(options.settings), "option")
         start = _start(reads, options)

@@ -1,15 +1,16 @@
 """The rules' own cases: small incidents beside each rule, and logs of healthy deployments that must raise nothing.
 
-``rules/cases/<id>.yaml`` holds a list of ``{name, files: {name: text}, expect: {…}}``; ``expect`` has ``status``, and
-``signature`` or ``other_cause``, perhaps ``first_failing_rank`` and ``confidence``, or ``not: <id>`` for a negative
-case.
+``rules/cases/<id>.yaml`` holds a list of ``{name, files: {name: text}, events: [table], expect: {…}}``; ``events`` are
+probe events as tables that are put together (:mod:`hicache_doctor.evidence.event_rows`), ``expect`` has ``status``, and
+``signature`` or ``other_cause``, perhaps ``first_failing_rank``, ``confidence``, the stream of the first divergence as
+``parts_in``, a signature beside it as ``also``, or ``not: <id>`` for a negative case.
 ``rules/cases/healthy/`` holds logs, or folders of logs, for which any signature is a false alarm.
 """
 
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,8 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from hicache_doctor.errors import RuleError
+from hicache_doctor.evidence import event_rows
+from hicache_doctor.evidence.rows import Row
 from hicache_doctor.incident import Options, Tools, analyze
 from hicache_doctor.shipped import rules_dir
 from hicache_doctor.signatures.verdict import Verdict
@@ -32,6 +35,8 @@ class Expectation(BaseModel):
     confidence: str | None = None
     first_failing_rank: str | None = None
     root_cause_pr: int | None = None
+    parts_in: str | None = None
+    also: str | None = None
     never: str | None = Field(default=None, alias="not")
 
 
@@ -39,7 +44,8 @@ class Case(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     name: str
-    files: dict[str, str]
+    files: dict[str, str] = Field(default_factory=dict)
+    events: list[str] = Field(default_factory=list)
     expect: Expectation
     sglang: str | None = None
 
@@ -85,19 +91,23 @@ def load(path: Path) -> list[Case]:
         raise RuleError(f"{path}:1:1", str(e).splitlines()[0]) from None
 
 
-def _verdict(paths: list[str], tools: Tools, sglang: str | None = None) -> Verdict:
+def _verdict(paths: list[str], tools: Tools, sglang: str | None = None, events: Sequence[Row] = ()) -> Verdict:
     settings = {"sglang_version": sglang} if sglang else {}
-    result = analyze(paths, Options(settings=settings), tools=tools)
+    result = analyze(paths, Options(settings=settings), tools=tools, events=events)
     result.store.close()
     return result.verdict
 
 
 def _problem(case: Case, tools: Tools) -> str | None:
+    try:
+        events = event_rows.parse("\n".join(case.events), tools.base.events, tools.base.event_words)
+    except ValueError as e:
+        return f"events, {e}"
     with tempfile.TemporaryDirectory(prefix="hicache-doctor-case-") as folder:
         for name, text in case.files.items():
             target = Path(folder) / Path(name).name
             target.write_text(text, encoding="utf-8")
-        verdict = _verdict([folder], tools, case.sglang)
+        verdict = _verdict([folder], tools, case.sglang, events)
     want = case.expect
     if want.never is not None:
         said = verdict.signature or (verdict.other_cause.id if verdict.other_cause else verdict.status)
@@ -109,6 +119,8 @@ def _problem(case: Case, tools: Tools) -> str | None:
         "confidence": verdict.confidence,
         "first_failing_rank": verdict.first_failing_rank,
         "root_cause_pr": verdict.root_cause_pr,
+        "parts_in": verdict.first_divergence.stream if verdict.first_divergence else None,
+        "also": want.also if want.also in [a.signature for a in verdict.also] else None,
     }
     wrong = [f"{k} is {got[k]}, not {v}" for k in got if (v := getattr(want, k)) is not None and got[k] != v]
     return "; ".join(wrong) or None

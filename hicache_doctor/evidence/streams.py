@@ -28,7 +28,8 @@ CREATE = """
 CREATE OR REPLACE TABLE divergence (
   stream VARCHAR, ordinal BIGINT, rank_a VARCHAR, rank_b VARCHAR, value_a VARCHAR, value_b VARCHAR,
   artifact_a VARCHAR, line_a BIGINT, artifact_b VARCHAR, line_b BIGINT, quote_a VARCHAR, quote_b VARCHAR,
-  common BIGINT, delta BIGINT, page_multiple BOOLEAN, key VARCHAR, sure BOOLEAN);
+  common BIGINT, delta BIGINT, page_multiple BOOLEAN, key VARCHAR, sure BOOLEAN,
+  step BIGINT, tier INTEGER, lane BIGINT, sub BIGINT, record_a BIGINT, record_b BIGINT, ea BIGINT, eb BIGINT);
 CREATE OR REPLACE TABLE stream_pair (
   stream VARCHAR, rank_a VARCHAR, rank_b VARCHAR, common BIGINT, shift BIGINT, diverged BOOLEAN);
 """
@@ -41,16 +42,20 @@ CREATE OR REPLACE VIEW prefetch AS
          CAST(fields->>'occupied' AS BIGINT) AS occupied, text
   FROM log WHERE kind IN ('prefetch_local_synced', 'prefetch_agreed');
 CREATE OR REPLACE VIEW capacity AS
-  SELECT rank, tokens, source, artifact, line, quote FROM (
-    SELECT rank, CAST(fields->>'tokens' AS BIGINT) AS tokens, 'log' AS source, artifact, line, text AS quote
+  SELECT rank, tokens, source, artifact, line, quote, record FROM (
+    SELECT rank, CAST(fields->>'tokens' AS BIGINT) AS tokens, 'log' AS source, artifact, line, text AS quote,
+           NULL AS record
     FROM log WHERE kind = 'host_pool_tokens' AND (fields->>'pool') IN ('kv', 'KV')
     UNION ALL
-    SELECT rank, CAST(fields->>'tokens' AS BIGINT), 'log', artifact, line, text
+    SELECT rank, CAST(fields->>'tokens' AS BIGINT), 'log', artifact, line, text, NULL
     FROM log WHERE kind = 'hicache_initialized'
     UNION ALL
     SELECT rank, CAST(max(value) AS BIGINT), 'metric', artifact, min(line),
-           'hicache_host_total_tokens ' || CAST(max(value) AS BIGINT)
-    FROM sample WHERE name = 'hicache_host_total_tokens' GROUP BY rank, artifact)
+           'hicache_host_total_tokens ' || CAST(max(value) AS BIGINT), NULL
+    FROM sample WHERE name = 'hicache_host_total_tokens' GROUP BY rank, artifact
+    UNION ALL
+    SELECT rank, a, 'probe', artifact, NULL, 'host_tokens ' || a, record
+    FROM event WHERE kind = 'start' AND key = 2)
   WHERE rank IS NOT NULL;
 CREATE OR REPLACE VIEW rss_slope AS
   SELECT rank, pid, any_value(artifact) AS artifact, min(line) AS line, count(*) AS n,
@@ -331,5 +336,5 @@ def _prefetches(store: Store, page_size: int | None) -> None:
 
 def first(store: Store) -> dict[str, Any] | None:
     """The earliest divergence by line order of the first stage; None when the streams agree as far as they go."""
-    rows = store.rows("SELECT * FROM divergence WHERE sure ORDER BY line_a LIMIT 1")
+    rows = store.rows("SELECT * FROM divergence WHERE sure AND tier IS NULL ORDER BY line_a LIMIT 1")
     return rows[0] if rows else None

@@ -22,11 +22,14 @@ class Candidates:
     def confidence(self, rule: Rule) -> tuple[Confidence, str, dict[str, Any]]:
         """The level, the phrase that says why, and the phrase's fields."""
         observed = [a for name in rule.observed if (a := self._evaluator.answer(name)).value == "yes"]
+        parted = [a for name in rule.parted if (a := self._evaluator.answer(name)).value == "yes"]
         unshown = [name for name in rule.config if self._evaluator.answer(name).value != "yes"]
         config = not unshown
         version = self._facts.version_in(rule.versions) if rule.versions else None
         if observed and version is not False and config:
             return "certain", "certain_observed", {"observed": observed[0].claim()}
+        if parted and version is not False and all(self._evaluator.answer(n).value != "no" for n in rule.config):
+            return "certain", "certain_observed", {"observed": parted[0].claim()}
         if rule.versions is None and rule.kind == "signature" and len(rule.id) > 1:
             return ("likely", "likely_no_bound", {}) if config else ("possible", "possible", {})
         if len(rule.id) == 1 and rule.form is not None:
@@ -85,7 +88,7 @@ class Candidates:
         """Every rule with its outcome and the answers behind it, for ``--explain``."""
         out = []
         for rule in self._base.rules.values():
-            names = dict.fromkeys([*rule.text, *rule.config, *rule.observed, *rule.excludes])
+            names = dict.fromkeys([*rule.text, *rule.config, *rule.observed, *rule.parted, *rule.excludes])
             answers = {name: self._evaluator.answer(name).value for name in names}
             text = any(answers[n] == "yes" for n in rule.text)
             outcome = "no text" if not text else "excluded" if self._reason(rule) is not None else "possible"

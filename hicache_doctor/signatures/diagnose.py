@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from hicache_doctor import __version__
-from hicache_doctor.evidence import places, roles, shapes, streams
+from hicache_doctor.evidence import decisions, places, roles, shapes, streams
 from hicache_doctor.knowledge.records import knowledge_as_of
 from hicache_doctor.signatures import missing
 from hicache_doctor.signatures.advice import already_set
@@ -76,7 +76,9 @@ def derive(store: Store, base: RuleBase) -> Facts:
     places.derive(store, places.load_places(base.places))
     facts = gather(store)
     page = facts.settings.get("page_size")
-    streams.derive(store, page if isinstance(page, int) else None)
+    page = page if isinstance(page, int) else None
+    streams.derive(store, page)
+    decisions.derive(store, base.events, base.event_words, page)
     shapes.derive(store, facts.settings, base.models)
     roles.derive(store)
     store.con.execute("CREATE OR REPLACE TABLE missing_rank (rank VARCHAR)")
@@ -158,23 +160,35 @@ class _Dress:
         rank: str | None = self._store.value(
             "SELECT rank FROM rank_role WHERE role = 'first' ORDER BY position LIMIT 1"
         )
-        return rank
+        return rank or (self._parted_rank() if self._rule.first_rank == "role" else None)
+
+    def _parted_rank(self) -> str | None:
+        """Where nothing was raised: the rank that decided otherwise first, as the probes show it."""
+        if self._rule.kind != "signature":
+            return None
+        row = decisions.first(self._store)
+        return row.get("culprit") if row else None
 
     def _culprits(self) -> list[str]:
         if self._rule.culprits_from:
-            named = [r["rank"] for r in self._evaluator.answer(self._rule.culprits_from).rows if r.get("rank")]
-            return list(dict.fromkeys(named))
+            named = self._named(self._rule.culprits_from)
+            if named or not self._rule.parted:
+                return named
         rows = self._store.rows(
             "SELECT rank FROM rank_role WHERE role = 'first' AND rank IS NOT NULL ORDER BY position"
         )
-        return [r["rank"] for r in rows]
+        parted = self._parted_rank()
+        return [r["rank"] for r in rows] or ([parted] if parted else [])
 
     def _victims(self) -> list[str]:
         rows = self._store.rows("SELECT rank FROM rank_role WHERE role = 'victim' AND rank IS NOT NULL ORDER BY rank")
-        named = [r["rank"] for r in rows]
-        if self._rule.victims_from:
-            named += [r["rank"] for r in self._evaluator.answer(self._rule.victims_from).rows if r.get("rank")]
+        named = [r["rank"] for r in rows] + self._named(self._rule.victims_from)
         return sorted(dict.fromkeys(named))
+
+    def _named(self, evidence: str | list[str] | None) -> list[str]:
+        """The ranks that the rows of some evidence name."""
+        names = [evidence] if isinstance(evidence, str) else evidence or []
+        return list(dict.fromkeys(r["rank"] for n in names for r in self._evaluator.answer(n).rows if r.get("rank")))
 
     # -- evidence -----------------------------------------------------------------------------------------------
 
@@ -192,7 +206,7 @@ class _Dress:
         return out
 
     def _divergence(self) -> FirstDivergence | None:
-        row = streams.first(self._store)
+        row = decisions.first(self._store)
         if row is None or self._rule.kind in {"healthy", "out_of_scope"}:
             return None
         cites = [
@@ -200,6 +214,7 @@ class _Dress:
                 {
                     "artifact": row[f"artifact_{s}"],
                     "line": row[f"line_{s}"],
+                    "record": row[f"record_{s}"],
                     "rank": row[f"rank_{s}"],
                     "quote": row[f"quote_{s}"],
                 }
@@ -207,9 +222,9 @@ class _Dress:
             for s in ("a", "b")
         ]
         return FirstDivergence(
-            stream=row["stream"] + (f" of request {row['key']}" if row["key"] else ""),
+            stream=row["stream"] + (f" of request {row['key']}" if row["key"] and row["tier"] is None else ""),
             ordinal=row["ordinal"],
-            values={row["rank_a"]: row["value_a"], row["rank_b"]: row["value_b"]},
+            values=decisions.values(self._store, row) | {row[f"rank_{s}"]: row[f"value_{s}"] for s in ("a", "b")},
             citations=[c for c in cites if c is not None],
         )
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from hicache_doctor.evidence import decisions
 from hicache_doctor.evidence.store import Store
 from hicache_doctor.knowledge.records import lookup
 from hicache_doctor.knowledge.releases import parse_spec
@@ -74,8 +75,9 @@ def _rules(base: RuleBase) -> Iterator[Finding]:
 
 
 def _names_of(rule: Rule) -> Iterator[str]:
-    yield from (*rule.text, *rule.config, *rule.observed, *rule.supports, *rule.excludes, *rule.chain)
-    yield from (n for n in (rule.culprits_from, rule.victims_from) if n)
+    yield from (*rule.text, *rule.config, *rule.observed, *rule.parted, *rule.supports, *rule.excludes, *rule.chain)
+    for named in (rule.culprits_from, rule.victims_from):
+        yield from [named] if isinstance(named, str) else named or []
     yield from (a.only_if for a in rule.actions if a.only_if)
     yield from (n.unless for n in rule.next if n.unless)
 
@@ -170,8 +172,12 @@ def _evidence(base: RuleBase) -> Iterator[Finding]:
 
     with Store.create() as store:
         derive(store, base)
+        decisions.create_views(store, base.events, base.event_words)
+        tables = {r["name"] for r in store.rows("SELECT table_name AS name FROM information_schema.tables")}
         for item in base.evidence.values():
             where = f"{item.file}:{item.line}:1"
+            if item.needs is not None and item.needs not in tables:
+                yield Finding(where, "error", _near("no table", item.needs, tables))
             try:
                 cursor = store.con.execute(item.sql)
                 columns = {d[0] for d in cursor.description or []}

@@ -39,7 +39,7 @@ def _plain_words(base: type[Any]) -> type[Any]:
 
 LOADER: type[Any] = _plain_words(_SAFE)
 MARKED: type[Any] = _plain_words(yaml.SafeLoader)
-HEADER = re.compile(r"^--\s*(evidence|says|known):\s*(.*)$")
+HEADER = re.compile(r"^--\s*(evidence|says|known|needs):\s*(.*)$")
 
 
 @dataclass(slots=True)
@@ -51,6 +51,8 @@ class RuleBase:
     evidence: dict[str, Evidence] = field(default_factory=dict)
     places: list[dict[str, Any]] = field(default_factory=list)
     models: list[dict[str, Any]] = field(default_factory=list)
+    events: list[dict[str, Any]] = field(default_factory=list)
+    event_words: list[dict[str, Any]] = field(default_factory=list)
     phrases: dict[str, str] = field(default_factory=dict)
     files: dict[str, Path] = field(default_factory=dict)
     start: str = "start"
@@ -88,7 +90,7 @@ def _load_folder(base: RuleBase, folder: Path) -> None:
     if (folder / "phrases.yaml").is_file():
         for raw in _documents(folder / "phrases.yaml"):
             base.phrases.update(raw)
-    for name in ("places", "models"):
+    for name in ("places", "models", "events", "event_words"):
         path = folder / "vocabulary" / f"{name}.yaml"
         if path.is_file():
             getattr(base, name).extend(_documents(path))
@@ -171,7 +173,8 @@ def _constructed(node: yaml.Node) -> Any:
 
 
 def parse_evidence(path: Path) -> list[Evidence]:
-    """The named views of one ``.sql`` file: ``-- evidence: name``, ``-- says: …``, ``-- known: SQL``, then the SQL.
+    """The named views of one ``.sql`` file: ``-- evidence: name``, ``-- says: …``, ``-- known: SQL``,
+    ``-- needs: table``, then the SQL.
 
     Raises:
         RuleError: text before the first header, a missing ``says`` or an empty statement.
@@ -180,6 +183,7 @@ def parse_evidence(path: Path) -> list[Evidence]:
     head: dict[str, str] = {}
     body: list[str] = []
     start = 0
+    common: str | None = None  # a `needs` before the first evidence holds for the whole file
 
     def finish() -> None:
         if not head:
@@ -189,7 +193,8 @@ def parse_evidence(path: Path) -> list[Evidence]:
             raise RuleError(
                 f"{path}:{start}:1", f"evidence {head.get('evidence', '')!r} needs `-- says:` and a statement"
             )
-        out.append(Evidence(head["evidence"], head["says"], sql, head.get("known"), str(path), start))
+        needs = head.get("needs", common)
+        out.append(Evidence(head["evidence"], head["says"], sql, head.get("known"), str(path), start, needs))
 
     for number, text in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
         m = HEADER.match(text)
@@ -200,6 +205,8 @@ def parse_evidence(path: Path) -> list[Evidence]:
         if m[1] == "evidence":
             finish()
             head, body, start = {"evidence": m[2].strip()}, [], number
+        elif not head and m[1] == "needs":
+            common = m[2].strip()
         elif not head:
             raise RuleError(f"{path}:{number}:1", "a header before `-- evidence: name`")
         else:

@@ -106,6 +106,7 @@ class Evaluator:
         self._evidence = evidence
         self._facts = facts
         self._answers: dict[str, Answer] = {}
+        self._filled: dict[str, bool] = {}
 
     @property
     def asked(self) -> dict[str, Answer]:
@@ -142,12 +143,19 @@ class Evaluator:
         result: Answer3 = decisive if decisive in values else "unknown" if "unknown" in values else default
         return result, [c for v, cs in parts if v == result or operator == "all" for c in cs][:MAX_CITATIONS]
 
+    def _holds(self, table: str) -> bool:
+        if table not in self._filled:
+            self._filled[table] = bool(self._store.value(f'SELECT count(*) FROM (SELECT 1 FROM "{table}" LIMIT 1)'))
+        return self._filled[table]
+
     def _evaluate(self, name: str) -> Answer:
         import duckdb
 
         item = self._evidence.get(name)
         if item is None:
             raise RuleError("rules", f"no evidence named {name!r}; `hicache-doctor rules check` finds such names")
+        if item.needs is not None and not self._holds(item.needs):
+            return Answer(name, "no" if item.known is None else "unknown", [], item.says)
         try:
             rows = self._store.rows(item.sql, seconds=SECONDS)
             if rows:

@@ -35,7 +35,9 @@ class Rule(Strict):
     """One signature, look-alike or honest other verdict.
 
     ``text``: evidence that is the literal text (any one counts); ``config``: all must be yes for the configuration to
-    agree; ``observed``: any one makes the divergence itself observed; ``excludes``: any yes rules it out.
+    agree; ``observed``: any one makes the divergence itself observed; ``parted``: any one is the first difference of
+    the decision streams, which makes it certain whatever of the configuration the artefacts leave unsaid; ``excludes``:
+    any yes rules it out.
     """
 
     id: str
@@ -46,6 +48,7 @@ class Rule(Strict):
     text: list[str] = Field(default_factory=list)
     config: list[str] = Field(default_factory=list)
     observed: list[str] = Field(default_factory=list)
+    parted: list[str] = Field(default_factory=list)
     supports: list[str] = Field(default_factory=list)
     excludes: list[str] = Field(default_factory=list)
     versions: str | None = None
@@ -55,8 +58,8 @@ class Rule(Strict):
     fixes_by_tree: dict[str, list[int]] = Field(default_factory=dict)
     chain: list[str] = Field(default_factory=list)
     first_rank: Literal["role", "none", "evidence"] = "role"
-    culprits_from: str | None = None
-    victims_from: str | None = None
+    culprits_from: str | list[str] | None = None
+    victims_from: str | list[str] | None = None
     look_alikes: list[str] = Field(default_factory=list)
     actions: list[RuleAction] = Field(default_factory=list)
     next: list[RuleNext] = Field(default_factory=list)
@@ -96,7 +99,10 @@ class Node(Strict):
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """A named SQL view: rows = yes, no rows = no, unless ``known`` says that it could not have been seen."""
+    """A named SQL view: rows = yes, no rows = no, unless ``known`` says that it could not have been seen.
+
+    Without a row in the table ``needs`` it is not even asked: its views exist only where there is something to see.
+    """
 
     name: str
     says: str
@@ -104,3 +110,4 @@ class Evidence:
     known: str | None
     file: str
     line: int
+    needs: str | None = None

@@ -126,11 +126,16 @@ ORDER BY l.artifact, l.line LIMIT 6
 SELECT l.artifact, l.line, l.line_end, l.rank, l.ts, l.text AS quote FROM log l
 JOIN (SELECT artifact, min(ts) AS ts, min(line) AS line FROM exception WHERE proof <> 'analyser' GROUP BY artifact) e ON e.artifact = l.artifact
 WHERE l.kind IN ('client_disconnected', 'abort_request', 'transfer_failed') AND l.line < e.line AND (l.ts IS NULL OR e.ts IS NULL OR e.ts - l.ts BETWEEN -1 AND 20)
-ORDER BY l.line DESC LIMIT 3
+UNION ALL
+SELECT artifact, NULL, NULL, rank, NULL, 'abort of request ' || key || ' took effect' FROM event WHERE kind = 'recv_msg' AND a = 1
+ORDER BY 2 DESC NULLS LAST LIMIT 3
 
 -- evidence: timeout_message
 -- says: a request timed out
-SELECT artifact, line, line_end, rank, ts, text AS quote FROM log WHERE kind = 'request_timeout' LIMIT 3
+SELECT artifact, line, line_end, rank, ts, text AS quote FROM log WHERE kind = 'request_timeout'
+UNION ALL
+SELECT artifact, NULL, NULL, rank, NULL, 'time-out of request ' || key || ' took effect' FROM event WHERE kind = 'recv_msg' AND a = 2
+LIMIT 3
 
 -- evidence: timeout_several_stages
 -- says: the request time-out was reached on several stages

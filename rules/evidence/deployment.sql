@@ -13,7 +13,8 @@ SELECT * FROM (
   UNION ALL SELECT artifact, line, line, NULL, NULL, quote FROM cfg WHERE key IN ('model_path', 'sglang_version', 'image')
   UNION ALL SELECT artifact, at_line, line_end, rank, ts, quote FROM place WHERE place <> 'elsewhere' OR tree IS NOT NULL
   UNION ALL SELECT s.artifact, s.line, s.line_end, s.rank, s.ts, f.file FROM frame f JOIN stack s ON s.id = f.stack WHERE f.file LIKE '%/srt/%' OR f.file LIKE '%sglang%'
-  UNION ALL SELECT artifact, line, line, rank, ts, name FROM sample WHERE rank LIKE '%PP%' OR rank LIKE '%TP%')
+  UNION ALL SELECT artifact, line, line, rank, ts, name FROM sample WHERE rank LIKE '%PP%' OR rank LIKE '%TP%'
+  UNION ALL SELECT e.artifact, NULL, NULL, e.rank, NULL, 'probe events' FROM event_rank p JOIN event e ON e.rowid = p.first_event)
 LIMIT 3
 
 -- evidence: release_stated
@@ -51,6 +52,8 @@ SELECT artifact, at_line, line_end, rank, quote FROM place WHERE (hicache OR tre
     AND (SELECT count(*) FROM cfg WHERE key = 'enable_hierarchical_cache' AND lower(value) = 'false') = 0
 UNION ALL
 SELECT artifact, line, line, rank, name FROM sample WHERE name LIKE 'hicache_host_%_tokens' AND value > 0
+UNION ALL
+SELECT artifact, NULL, NULL, rank, 'start: host_tokens ' || a FROM event WHERE kind = 'start' AND key = 2 AND a > 0
 LIMIT 3
 
 -- evidence: hicache_off
@@ -80,6 +83,8 @@ SELECT artifact, line, line AS line_end, NULL AS rank, quote, value FROM cfg
 UNION ALL
 SELECT artifact, line, line_end, rank, text, coalesce(fields->>'backend', 'seen in the log') FROM log
   WHERE kind IN ('storage_backend', 'prefetch_local_synced', 'prefetch_agreed', 'storage_read', 'storage_written')
+UNION ALL
+SELECT artifact, NULL, NULL, rank, kind, 'seen by the probes' FROM event WHERE kind IN ('prefetch_hit', 'backup_io')
 LIMIT 2
 
 -- evidence: pd_prefill
@@ -120,11 +125,11 @@ SELECT artifact, line, line AS line_end, NULL AS rank, quote, value FROM cfg WHE
 -- evidence: host_capacity_differs
 -- says: the host pools hold different numbers of tokens: {rank} {tokens}, another stage {other}
 -- known: SELECT count(DISTINCT rank) > 1 FROM capacity
-SELECT a.artifact, a.line, a.line AS line_end, a.rank, a.quote, a.tokens, b.tokens AS other FROM capacity a, capacity b
+SELECT a.artifact, a.line, a.line AS line_end, a.record, a.rank, a.quote, a.tokens, b.tokens AS other FROM capacity a, capacity b
   WHERE a.rank <> b.rank AND a.tokens < b.tokens AND a.source = b.source
     AND (SELECT count(*) FROM log WHERE kind = 'host_capacity_synced') = 0
 UNION ALL
-SELECT b.artifact, b.line, b.line, b.rank, b.quote, b.tokens, a.tokens FROM capacity a, capacity b
+SELECT b.artifact, b.line, b.line, b.record, b.rank, b.quote, b.tokens, a.tokens FROM capacity a, capacity b
   WHERE a.rank <> b.rank AND a.tokens < b.tokens AND a.source = b.source
     AND (SELECT count(*) FROM log WHERE kind = 'host_capacity_synced') = 0
 LIMIT 4

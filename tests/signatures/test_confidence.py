@@ -56,6 +56,14 @@ def test_an_observed_divergence_is_certain_unless_the_release_forbids_it() -> No
     assert level(rule(config=["unknown"], observed=["yes"], versions="<0.5.13"))[0] == "possible"
 
 
+def test_the_first_difference_of_the_streams_is_certain_whatever_is_left_unsaid() -> None:
+    seen = rule(config=["yes", "unknown"], parted=["no", "yes"], versions="<0.5.13")
+    assert level(seen, UNKNOWN) == level(seen, IN) == ("certain", "certain_observed")
+    assert level(seen, OUT)[0] != "certain"
+    assert level(rule(config=["no"], parted=["yes"]))[0] == "possible"
+    assert level(rule("A", form="A", parted=["yes"])) == ("certain", "certain_observed")
+
+
 def test_without_a_bound_or_a_variant_nothing_is_certain_by_text() -> None:
     assert level(rule(config=["yes"]), IN) == ("likely", "likely_no_bound")
     assert level(rule(config=["unknown"]), IN) == ("possible", "possible")

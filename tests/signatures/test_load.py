@@ -141,3 +141,12 @@ def test_the_views_of_one_file(tmp_path: Path) -> None:
     one, two = parse_evidence(file)
     assert (one.name, one.says, one.sql, one.known, one.line) == ("one", "first", "SELECT 1", None, 3)
     assert (two.sql, two.known, two.line) == ("SELECT 2\nWHERE true", "SELECT true", 7)
+
+
+def test_what_a_view_needs_is_said_for_one_or_for_the_file(tmp_path: Path) -> None:
+    file = tmp_path / "x.sql"
+    file.write_text(
+        "-- needs: event\n-- evidence: one\n-- says: first\nSELECT 1\n"
+        "-- evidence: two\n-- says: second\n-- needs: batch\nSELECT 2\n"
+    )
+    assert [e.needs for e in parse_evidence(file)] == ["event", "batch"]

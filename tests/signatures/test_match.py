@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from decimal import Decimal
 from itertools import product
 from typing import Any
@@ -165,3 +166,11 @@ def test_a_citation_takes_whatever_types_a_rules_sql_returns() -> None:
 @pytest.mark.parametrize("ts", [None, "now", float("nan"), float("inf"), 1e300, -1e300])
 def test_a_time_that_is_none(ts: Any) -> None:
     assert stamp(ts) is None
+
+
+def test_evidence_that_needs_rows_is_not_even_asked_without_them() -> None:
+    broken = replace(ANSWERS["broken"], needs="event")
+    unseen = replace(broken, name="unseen", known="SELECT broken")
+    with empty() as store:
+        asking = Evaluator(store, {"broken": broken, "unseen": unseen}, facts())
+        assert (asking.answer("broken").value, asking.answer("unseen").value) == ("no", "unknown")

@@ -48,9 +48,12 @@ def test_every_node_can_be_reached() -> None:
     assert reached == BASE.nodes.keys()
 
 
-def test_every_signature_but_the_amplifier_has_a_leaf() -> None:
-    leaves = {n.verdict for n in BASE.nodes.values() if n.verdict}
-    assert BASE.rules.keys() - leaves == {"E"}
+def test_every_signature_has_a_leaf_and_the_amplifier_only_where_nothing_parted_before() -> None:
+    leaves = {n.node: n.verdict for n in BASE.nodes.values() if n.verdict}
+    assert BASE.rules.keys() == set(leaves.values())
+    (amplifier,) = [node for node, verdict in leaves.items() if verdict == "E"]
+    to_it = [n for n in BASE.nodes.values() if amplifier in (n.yes, n.no, n.unknown)]
+    assert [(n.ask, n.yes, n.no != amplifier) for n in to_it] == [("evict_tie_first", amplifier, True)]
 
 
 @pytest.mark.parametrize("seed", range(300))

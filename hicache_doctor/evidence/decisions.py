@@ -1,0 +1,272 @@
+"""Decision streams from probe events, and where two ranks that replicate each other first decide differently.
+
+A stream is cut into lanes: what may be compared one to one (a queue, a tier, one instance of a process group). Two
+decisions of a lane meet by ``k1`` and ``k2``, the ordinal that the event states (or its request, where the order among
+requests says nothing) and the place within it, never by time. Only what both ranks have is compared: a rank that is
+merely behind has not diverged. Everything is done in sets of rows, because an incident has events by the million.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from hicache_doctor.evidence import streams
+from hicache_doctor.evidence.decision_facts import VIEWS
+from hicache_doctor.evidence.decision_words import text_of
+
+if TYPE_CHECKING:
+    from hicache_doctor.evidence.store import Store
+
+STREAMS = (
+    "start", "message", "consensus", "drain", "drain_storage", "settle", "submission", "evict", "chunk", "batch",
+    "finish", "digest", "collective", "p2p",
+)  # fmt: skip
+"""In the order in which one step takes them: of two differences in the same step the first one is the cause."""
+TIER = {name: tier for tier, name in enumerate(STREAMS)}
+UNSURE = ("p2p",)
+"""Lanes whose pairing is a guess: two call sites may share a tag."""
+
+SHOWN_RANKS = 16
+
+RANKS = r"""
+CREATE OR REPLACE TABLE event_rank AS
+WITH seen AS (
+  SELECT rank, min(step) AS first_step, max(step) AS last_step, count(*) AS events, min(rowid) AS first_event,
+         max(rowid) AS last_event
+  FROM event WHERE rank IS NOT NULL GROUP BY rank),
+placed AS (
+  SELECT *, coalesce(try_cast(regexp_extract(rank, '(?:^| )DP(\d+)', 1) AS INT), 0) AS dp,
+         coalesce(try_cast(regexp_extract(rank, '(?:^| )PP(\d+)', 1) AS INT), 0) AS pp,
+         coalesce(try_cast(regexp_extract(rank, 'CP(\d+)', 1) AS INT), 0) AS cp,
+         coalesce(try_cast(regexp_extract(rank, '(?:^| )TP(\d+)', 1) AS INT), 0) AS tp
+  FROM seen)
+SELECT CAST(row_number() OVER (ORDER BY dp, pp, cp, tp, rank) - 1 AS INT) AS r, *,
+       dp * 1048576 + pp * 1024 + cp AS stage_group, dp * 1048576 + pp * 1024 + tp AS cp_group,
+       dp * 1048576 + cp * 1024 + tp AS pipe_group
+FROM placed;
+"""
+
+ROWS = """
+CREATE OR REPLACE TABLE decision_row (
+  lane BIGINT, stream UTINYINT, sub BIGINT, inst BIGINT, r INT, k1 BIGINT, k2 BIGINT, step BIGINT, h UBIGINT, e BIGINT);
+"""
+
+# kind: (stream, sub-lane, instance, k1, k2, what must be equal). A LRU stamp and a call site are no decisions.
+DIRECT = {
+    "recv_msg": ("message", "0", "p.dp", "e.b", "0", "e.key, e.a"),
+    "consensus": ("consensus", "0", "p.dp", "e.c", "CAST(e.key AS BIGINT)", "e.a, e.b"),
+    "drain": ("drain", "0", "p.dp", "e.a", "0", "e.b, e.c"),
+    "submit": ("submission", "e.a", "p.dp", "e.d", "0", "e.key, e.b, e.c"),
+    "evict": ("evict", "e.a", "p.dp", "e.d", "0", "e.key, e.b"),
+    "batch": ("batch", "0", "p.dp", "e.a", "e.b", "e.key, e.c, e.d"),
+    "decode": ("batch", "1", "p.dp", "e.a", "0", "e.key, e.b"),
+    "digest": ("digest", "0", "p.dp", "e.a", "0", "e.key"),
+}
+START = """
+SELECT 'start', CAST(e.key AS BIGINT), CASE WHEN e.key = 7 THEN {group} ELSE p.dp END, p.r, 0, e.b, e.step,
+       hash(e.a), e.rowid
+FROM event e JOIN event_rank p USING (rank) WHERE e.kind = 'start' AND e.key <> 8
+"""
+# The storage tier's backups are counted in a lane of their own: one variant of the protocol drains them locally.
+STORAGE = """
+SELECT 'drain_storage', 0, p.dp, p.r, e.a, 0, e.step, hash(e.b, e.c), e.rowid
+FROM event e JOIN event_rank p USING (rank) WHERE e.kind = 'drain_storage' AND (e.b <> 0 OR e.c <> 0)
+UNION ALL
+SELECT 'drain_storage', 1, p.dp, p.r, e.a, 0, e.step, hash(e.d), e.rowid
+FROM event e JOIN event_rank p USING (rank) WHERE e.kind = 'drain_storage' AND e.d <> 0
+"""
+BY_REQUEST = """
+SELECT CASE e.kind WHEN 'settle' THEN 'settle' WHEN 'chunk' THEN 'chunk' ELSE 'finish' END, 0, p.dp, p.r,
+       row_number() OVER (PARTITION BY p.r, e.kind, e.key ORDER BY coalesce(e.seq, e.rowid)), CAST(e.key AS BIGINT),
+       e.step,
+       CASE e.kind WHEN 'settle' THEN hash(e.a, e.b, e.c, e.d) WHEN 'chunk' THEN hash(e.a, e.b, e.c)
+                   ELSE hash(e.a, e.b) END, e.rowid
+FROM event e JOIN event_rank p USING (rank) WHERE e.kind IN ('settle', 'finish', 'chunk')
+"""
+# A group is compared among its own members only; which instance a rank is in follows from its place in the grid.
+GROUP = """CASE WHEN {role} IN (1, 2, 3, 6) THEN p.stage_group WHEN {role} IN (4, 7, 9) THEN p.cp_group
+ WHEN {role} IN (5, 8, 12) THEN p.pipe_group WHEN {role} = 10 THEN p.pp WHEN {role} = 11 THEN 0 ELSE -1 END"""
+COLLECTIVES = """
+SELECT 'collective', e.a, {group}, p.r, CAST(e.key AS BIGINT), 0, e.step, hash(e.b, e.c, e.d), e.rowid
+FROM event e JOIN event_rank p USING (rank) WHERE e.kind = 'collective' AND e.a <> 0
+"""
+# The n-th message of one call site on one channel, as its sender and its receiver have it. What describes itself
+# (hidden states, outputs) has no size that the receiver could have posted.
+CHANNELS = """
+SELECT 'p2p', e.b, CASE e.kind WHEN 'send' THEN p.r * 16384 + e.a ELSE e.a * 16384 + p.r END, p.r,
+       row_number() OVER (PARTITION BY p.r, e.kind, e.a, e.b ORDER BY coalesce(e.seq, e.rowid)), 0, e.step,
+       hash(e.c), e.rowid
+FROM event e JOIN event_rank p USING (rank)
+WHERE e.kind IN ('send', 'recv') AND e.b NOT IN (0, 9, 10) AND e.a BETWEEN 0 AND 16383
+"""
+
+# Where both have a decision and it isn't the same one.
+ODD = """
+CREATE OR REPLACE TEMP TABLE odd AS
+WITH ref AS (SELECT lane, min(r) AS r FROM decision_row GROUP BY lane)
+SELECT d.lane, d.stream, d.sub, d.inst, a.r AS ra, d.r AS rb, d.k1, d.k2, least(a.step, d.step) AS step, a.e AS ea,
+       d.e AS eb
+FROM decision_row d JOIN ref ON ref.lane = d.lane AND ref.r <> d.r
+JOIN decision_row a ON a.lane = d.lane AND a.r = ref.r AND a.k1 = d.k1 AND a.k2 = d.k2
+WHERE a.h <> d.h AND d.inst >= 0
+"""
+# Where one has a decision and the other passed the place without one: it has a later one of the same lane, or recorded
+# a later step (calls that drained nothing are not recorded). Peers of a stage walk in step; across stages the decisions
+# that follow a result are given some steps, for a pipeline may run askew.
+LACKING = """
+INSERT INTO odd
+WITH lanes AS (SELECT lane, any_value(stream) AS stream, any_value(sub) AS sub, any_value(inst) AS inst
+               FROM decision_row WHERE stream IN ({sparse}) GROUP BY lane),
+first AS (SELECT dp, min(r) AS r FROM event_rank GROUP BY dp),
+pairs AS (SELECT l.*, f.r AS ra, p.r AS rb FROM lanes l JOIN first f ON f.dp = l.inst
+          JOIN event_rank p ON p.dp = l.inst AND p.r <> f.r),
+sides AS (SELECT *, ra AS has, rb AS lacks FROM pairs UNION ALL SELECT *, rb, ra FROM pairs),
+top AS (SELECT lane, r, max(k1) AS k1 FROM decision_row WHERE stream IN ({sparse}) GROUP BY lane, r),
+slack AS (SELECT max(pp) + 2 AS steps, min(first_step) AS origin FROM event_rank)
+SELECT s.lane, s.stream, s.sub, s.inst, s.ra, s.rb, d.k1, d.k2, d.step, CASE WHEN s.has = s.ra THEN d.e END,
+       CASE WHEN s.has = s.rb THEN d.e END
+FROM sides s JOIN decision_row d ON d.lane = s.lane AND d.r = s.has
+JOIN event_rank p ON p.r = s.lacks JOIN event_rank q ON q.r = s.has
+LEFT JOIN decision_row o ON o.lane = s.lane AND o.r = s.lacks AND o.k1 = d.k1 AND o.k2 = d.k2
+LEFT JOIN top t ON t.lane = s.lane AND t.r = s.lacks, slack
+WHERE o.lane IS NULL AND (p.first_step < d.step OR p.first_step = slack.origin)
+  AND (t.k1 > d.k1 AND s.stream <> {settle}
+       OR p.last_step > d.step + CASE WHEN s.stream IN ({prompt}) OR p.pp = q.pp THEN 0 ELSE slack.steps END)
+"""
+# The first one of each pair of ranks in each lane: the lowest step, then the lowest place.
+FIRSTS = """
+CREATE OR REPLACE TABLE odd_first AS
+WITH early AS (SELECT lane, ra, rb, min(step) AS step FROM odd GROUP BY lane, ra, rb)
+SELECT o.* EXCLUDE (n) FROM (
+  SELECT o.*, row_number() OVER (PARTITION BY o.lane, o.ra, o.rb ORDER BY o.k1, o.k2) AS n
+  FROM odd o JOIN early USING (lane, ra, rb, step)) o
+WHERE n = 1
+"""
+# What a rank that passed is cited with: the first thing that it recorded after that step.
+PASSED = """
+CREATE OR REPLACE TEMP TABLE passed AS
+SELECT o.lane, o.ra, o.rb, min(e.rowid) AS e
+FROM odd_first o JOIN event_rank p ON p.r = CASE WHEN o.ea IS NULL THEN o.ra ELSE o.rb END
+JOIN event e ON e.rank = p.rank AND e.step > o.step
+WHERE o.ea IS NULL OR o.eb IS NULL GROUP BY ALL
+"""
+FILL = """
+INSERT INTO divergence BY NAME
+WITH side AS (
+  SELECT o.*, pa.rank AS rank_a, pb.rank AS rank_b, coalesce(o.ea, q.e) AS ca, coalesce(o.eb, q.e) AS cb
+  FROM odd_first o JOIN event_rank pa ON pa.r = o.ra JOIN event_rank pb ON pb.r = o.rb
+  LEFT JOIN passed q ON q.lane = o.lane AND q.ra = o.ra AND q.rb = o.rb),
+place AS (
+  SELECT s.lane, s.ra, s.rb, count(*) - 1 AS n FROM side s
+  JOIN decision_row d ON d.lane = s.lane AND d.r = CASE WHEN s.ea IS NULL THEN s.rb ELSE s.ra END
+   AND d.e <= coalesce(s.ea, s.eb)
+  WHERE s.stream IN ({by_request}) GROUP BY ALL)
+SELECT ({names})[s.stream + 1] AS stream, coalesce(n.n, CASE WHEN s.stream = 0 THEN 0 ELSE s.k1 END) AS ordinal,
+       s.rank_a, s.rank_b, CASE WHEN s.ea IS NULL THEN {nothing} ELSE {text_a} END AS value_a,
+       CASE WHEN s.eb IS NULL THEN {nothing} ELSE {text_b} END AS value_b,
+       a.artifact AS artifact_a, b.artifact AS artifact_b, a.record AS record_a, b.record AS record_b,
+       a.kind || ': ' || {text_a} AS quote_a, b.kind || ': ' || {text_b} AS quote_b,
+       coalesce(n.n, s.k1) AS common,
+       CASE WHEN s.stream = {batch} AND s.sub = 0 OR s.stream = {settle} THEN abs(a.c - b.c) END AS delta,
+       CASE WHEN s.stream = {batch} AND s.sub = 0 OR s.stream = {settle}
+            THEN CASE WHEN {page} > 1 AND a.c <> b.c THEN abs(a.c - b.c) % {page} = 0 END END AS page_multiple,
+       CASE WHEN s.stream IN ({rid}) THEN CAST(coalesce(a.key, b.key) AS VARCHAR) END AS key,
+       s.stream NOT IN ({unsure}) AS sure, s.step, s.stream AS tier, s.lane, s.sub, s.ea, s.eb
+FROM side s LEFT JOIN event a ON a.rowid = s.ca LEFT JOIN event b ON b.rowid = s.cb
+LEFT JOIN place n ON n.lane = s.lane AND n.ra = s.ra AND n.rb = s.rb
+"""
+
+
+def derive(store: Store, kinds: list[dict[str, Any]], words: list[dict[str, Any]], page_size: int | None) -> None:
+    """Create the tables, and add what the probes show to ``divergence`` (created by :mod:`.streams`); without an event
+    nothing more is made, for most incidents have logs only.
+
+    ``kinds`` and ``words`` are the vocabulary of events: what the numbers of each kind mean and what they are called.
+    """
+    store.flush()
+    con = store.con
+    con.execute(RANKS + ROWS)
+    if store.value("SELECT count(*) FROM event_rank"):
+        con.execute(_fill_rows())
+        _differences(store, text_of(kinds, words), page_size)
+        create_views(store, kinds, words)
+
+
+def create_views(store: Store, kinds: list[dict[str, Any]], words: list[dict[str, Any]]) -> None:
+    """What :mod:`.decision_facts` holds: views, and the tables of the differences that are asked again and again."""
+    names = ", ".join(f"'{n}'" for n in STREAMS)
+    filled = VIEWS.replace("{names}", f"[{names}]").replace("{text}", text_of(kinds, words)("e"))
+    store.con.execute(filled.replace("{group}", GROUP.format(role="e.a")))
+
+
+def first(store: Store) -> dict[str, Any] | None:
+    """The earliest divergence: by step where probes show the decisions, else as far as logs give it; None when the
+    streams agree as far as they go."""
+    if not store.value("SELECT count(*) FROM event_rank"):
+        return streams.first(store)
+    rows = store.rows("SELECT * FROM first_divergence")
+    return rows[0] if rows else streams.first(store)
+
+
+def values(store: Store, row: dict[str, Any]) -> dict[str, str]:
+    """What every rank of the lane decided at the place of a divergence, by rank label; nothing for one of a log."""
+    if row.get("tier") is None:
+        return {}
+    found = store.rows(
+        "SELECT d.rank, d.value FROM decision d "
+        "JOIN decision_row x ON x.lane = d.lane AND x.k1 = d.ordinal AND x.k2 = d.part "
+        "WHERE x.lane = ? AND x.e = ? ORDER BY d.rank LIMIT ?",
+        [row["lane"], row["ea"] if row["ea"] is not None else row["eb"], SHOWN_RANKS],
+    )
+    return {r["rank"]: r["value"] for r in found}
+
+
+def _numbers(*streams: str) -> str:
+    return ", ".join(str(TIER[s]) for s in streams)
+
+
+def _fill_rows() -> str:
+    selects = [
+        f"SELECT '{stream}', {sub}, {inst}, p.r, {k1}, {k2}, e.step, hash({values}), e.rowid "
+        f"FROM event e JOIN event_rank p USING (rank) WHERE e.kind = '{kind}'"
+        for kind, (stream, sub, inst, k1, k2, values) in DIRECT.items()
+    ]
+    selects += [START.format(group=GROUP.format(role="e.b")), STORAGE, BY_REQUEST]
+    selects += [COLLECTIVES.format(group=GROUP.format(role="e.a")), CHANNELS]
+    number = " ".join(f"WHEN '{name}' THEN {tier}" for name, tier in TIER.items())
+    return (
+        "INSERT INTO decision_row SELECT t * 4503599627370496 + sub * 268435456 + greatest(inst, 0), t, sub, inst, r, "
+        f"k1, k2, step, h, e FROM (SELECT *, CASE s {number} END AS t FROM ("
+        + " UNION ALL ".join(selects)
+        + ") x(s, sub, inst, r, k1, k2, step, h, e))"
+    )
+
+
+def _differences(store: Store, text: Any, page_size: int | None) -> None:
+    con = store.con
+    page = page_size or store.value("SELECT max(a) FROM event WHERE kind = 'start' AND key = 3") or 0
+    sparse = _numbers("message", "consensus", "drain", "drain_storage", "settle", "submission", "evict", "batch")
+    prompt = _numbers("drain", "drain_storage")
+    con.execute(ODD)
+    con.execute(LACKING.format(sparse=sparse, prompt=prompt, settle=TIER["settle"]))
+    con.execute(FIRSTS)
+    con.execute(PASSED)
+    nothing = (
+        f"CASE s.stream WHEN {TIER['drain']} THEN 'write_acks 0, load_acks 0' "
+        f"WHEN {TIER['drain_storage']} THEN 'hits 0, acks 0, backups 0' ELSE 'none' END"
+    )
+    con.execute(
+        FILL.format(
+            names="[" + ", ".join(f"'{n}'" for n in STREAMS) + "]",
+            nothing=nothing,
+            text_a=text("a"),
+            text_b=text("b"),
+            page=int(page),
+            by_request=_numbers("settle", "finish", "chunk", "p2p"),
+            rid=_numbers("settle", "chunk", "finish"),
+            unsure=_numbers(*UNSURE),
+            batch=TIER["batch"],
+            settle=TIER["settle"],
+        )
+    )
+    con.execute("DROP TABLE odd; DROP TABLE passed")
