@@ -190,7 +190,7 @@ def counterfactual(
     pool = ([root] if root else []) + likely + others
     for size in range(1, MOST_REPAIRS + 1):
         for chosen in itertools.combinations(pool, size):
-            if size > 1 and root is not None and root not in chosen:
+            if root is not None and root not in chosen:
                 continue
             if root_only is not None and chosen == (root,):
                 continue
@@ -259,7 +259,7 @@ def _for_real(
     try:
         say(f"starting {config.topo.n} processes on the schedule's observations")
         options = launch.Options(watchdog=4, grace=1.5, scenario=scenario.name)
-        report = launch.run(config, folder / "run", replay=replay, options=options, pack_always=True)
+        report = launch.run(config, folder / "run", replay=replay, options=options)
         say(f"real processes: {report.outcome} after {report.seconds:.1f} s")
         assert report.dump is not None
         shutil.copyfile(report.dump, out)

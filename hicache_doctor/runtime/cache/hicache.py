@@ -80,6 +80,8 @@ class HiCache:
         self._next_id = 0
         self._loading: Finish | None = None
         self.reads_under_way = 0
+        self.hits_due = 0
+        self.acks_due = 0
         self.may_vote = True
         self.checks = 0
         self.batches = 0
@@ -324,7 +326,12 @@ class HiCache:
         self.cache_controller.prefetch_tokens_occupied += tokens
         self.ongoing_prefetch[rid] = op
         self.reads_under_way += 1
+        self.hits_due += 1
         self.cache_controller.prefetch_queue.put(op)
+
+    def storage_bound(self) -> Vector:
+        """How many answers of each L3 queue can still come: what a replayed count must not exceed."""
+        return self.hits_due, self.acks_due, len(self.ongoing_backup)
 
     def prefetch_rate_limited(self) -> bool:
         """Whether speculative reads hold half of the host pool already."""
@@ -332,6 +339,7 @@ class HiCache:
 
     def drain_hit(self, op: PrefetchOperation, hit: int) -> None:
         """The ranks agreed how much L3 holds: take host pages for it, a shorter prefix if need be, or revoke."""
+        self.hits_due -= 1
         limit = -(-self.config.prefetch_threshold // self.page_size)
         if op.settled or op.terminated:
             hit = 0
@@ -350,10 +358,12 @@ class HiCache:
             return
         op.hit = hit
         op.host_pages = pages
+        self.acks_due += -(-hit // self.config.io_batch) + 1
         self.cache_controller.prefetch_buffer.put((op, hit, pages))
 
     def drain_ack(self, op: PrefetchOperation, agreed: int, last: bool) -> None:
         """Agreed progress; after the last ack nobody writes into the pages any more."""
+        self.acks_due -= 1
         if not last:
             if not op.settled:
                 op.completed = agreed
@@ -448,6 +458,10 @@ class HiCache:
         if op.done:
             self.host.give_back(op.host_pages)
             op.host_pages = []
+
+    def observed_late(self, op: PrefetchOperation) -> int:
+        """:meth:`prefetch_late` through the door for observations, by request: another run may ask about others too."""
+        return self.world.observe("late", (self.prefetch_late(op),), None, op.rid, self.world.step)[0]
 
     def prefetch_late(self, op: PrefetchOperation) -> int:
         """Whether the policy ends a prefetch now, by this rank's clock: 1 or 0."""

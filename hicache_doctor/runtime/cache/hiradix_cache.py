@@ -102,7 +102,9 @@ class HiRadixCache(HiCache):
         leads = Fix.PREFETCH_VOTES in self.fixes
         own = tuple(q.qsize() for q in queues)
         local = self.config.backup_acks == "local"
-        seen = self.world.observe("storage", own) if self.world.at.pp == 0 or not leads or local else (0, 0, 0)
+        seen: Vector = (0, 0, 0)
+        if self.world.at.pp == 0 or not leads or local:
+            seen = self.world.observe("storage", own, self.storage_bound())
         counts = (self._all_reduce if leads else self._all_reduce_attn_groups)(seen, "min", "drain_storage")
         if local:
             # The seed's way: what is written to L3 is nobody else's business. It is: it frees host pages.
@@ -141,7 +143,7 @@ class HiRadixCache(HiCache):
         leads = Fix.PREFETCH_VOTES in self.fixes
         late = 0
         if self.world.at.pp == 0 or not leads:
-            late = self.world.observe("late", (self.prefetch_late(op),))[0]
+            late = self.observed_late(op)
         vec = (self._all_reduce if leads else self._all_reduce_attn_groups)((late,), "max", "check_prefetch")
         return bool(vec[0]) or op.done
 
@@ -153,7 +155,7 @@ class HiRadixCache(HiCache):
         leads = Fix.PREFETCH_VOTES in self.fixes
         late: Vector = (0,) * len(ops)
         if self.world.at.pp == 0 or not leads:
-            late = self.world.observe("late", tuple(self.prefetch_late(op) for op in ops))
+            late = tuple(self.observed_late(op) for op in ops)
         late = (self._all_reduce if leads else self._all_reduce_attn_groups)(late, "max", "check_prefetch")
         for op, stop in zip(ops, late, strict=True):
             if stop or op.done:

@@ -106,7 +106,7 @@ class UnifiedRadixCache(HiCache):
         local = self.config.backup_acks == "local"
         seen: Vector = (0, 0, 0)
         if self.world.at.pp == 0 or not leads or local:
-            seen = self.world.observe("storage", tuple(q.qsize() for q in queues))
+            seen = self.world.observe("storage", tuple(q.qsize() for q in queues), self.storage_bound())
         counts = (self._all_reduce if leads else self._all_reduce_attn_groups)(seen, "min", "drain_storage")
         if local:
             counts = (counts[0], counts[1], seen[2])
@@ -147,7 +147,7 @@ class UnifiedRadixCache(HiCache):
         leads = Fix.PREFETCH_VOTES in self.fixes
         late = 0
         if self.world.at.pp == 0 or not leads:
-            late = self.world.observe("late", (self.prefetch_late(op),))[0]
+            late = self.observed_late(op)
         vec = (self._all_reduce if leads else self._all_reduce_attn_groups)((late,), "max", "check_prefetch")
         return bool(vec[0]) or op.done
 
@@ -159,7 +159,7 @@ class UnifiedRadixCache(HiCache):
         leads = Fix.PREFETCH_VOTES in self.fixes
         late: Vector = (0,) * len(ops)
         if self.world.at.pp == 0 or not leads:
-            late = self.world.observe("late", tuple(self.prefetch_late(op) for op in ops))
+            late = tuple(self.observed_late(op) for op in ops)
         late = (self._all_reduce if leads else self._all_reduce_attn_groups)(late, "max", "check_prefetch")
         for op, stop in zip(ops, late, strict=True):
             if stop or op.done:

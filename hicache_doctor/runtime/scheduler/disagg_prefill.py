@@ -63,7 +63,9 @@ class SchedulerDisaggregationPrefillMixin:
             self._judge(*self._unpack(vec))
         states: Vector = ()
         if self.bootstrapping:
-            states = w.observe("kv_poll", tuple(self.poll_sender(r) for r in self.bootstrapping))
+            states = tuple(
+                w.observe("kv_poll", (self.poll_sender(r),), None, r.rid, self.step)[0] for r in self.bootstrapping
+            )
             if w.topo.tp_size > 1:
                 states = w.all_reduce("tp", "min", states, "consensus")
         good = [
@@ -140,7 +142,7 @@ class SchedulerDisaggregationPrefillMixin:
     def _gone_since(self: Scheduler, rid: int) -> bool:
         """Whether this stage's sender failed between the agreement and now."""
         gone = any(f.rid == rid and f.state == "agreed" and self.world.at.pp > 0 for f in self.config.faults.aborts)
-        return bool(self.world.observe("kv_poll_again", (int(gone),))[0])
+        return bool(self.world.observe("kv_poll_again", (int(gone),), None, rid, 0)[0])
 
     def abort_in_bootstrap(self: Scheduler, rid: int) -> int | None:
         """An abort of a request that still connects: every stage marks it, and the consensus takes it out. Says what it

@@ -156,22 +156,20 @@ class Scheduler(SchedulerPPMixin, SchedulerPlanMixin, SchedulerChunkMixin, Sched
         config = self.config
         if Fix.TIMEOUTS in self.fixes or not (config.waiting_timeout or config.running_timeout):
             return
-        rids = self.late_requests()
-        count = self.world.observe("timeouts", (len(rids),))[0]
-        late = self.world.observe("timed_out", tuple(rids)) if rids or count else ()
-        for rid in late[:count]:
+        for rid in self.late_requests():
             self._took_effect(TIMEOUT, rid, self.abort_request(rid))
 
     def late_requests(self) -> list[int]:
         """Requests that waited or ran for too long, by this rank's clock."""
         now, config = self.world.now(), self.config
-        rids = []
+        asked: list[tuple[int, bool]] = []
         if config.waiting_timeout:
-            rids = [r.rid for r in self.waiting_queue if now - r.arrived > config.waiting_timeout]
+            asked = [(r.rid, now - r.arrived > config.waiting_timeout) for r in self.waiting_queue]
         if config.running_timeout:
             for slot in self.slots:
-                rids += [r.rid for r in slot.running if not r.aborted and now - r.started > config.running_timeout]
-        return rids
+                asked += [(r.rid, now - r.started > config.running_timeout) for r in slot.running if not r.aborted]
+        observe = self.world.observe
+        return [rid for rid, late in asked if observe("timed_out", (int(late),), None, rid, self.step)[0]]
 
     # -- forming
     def get_next_batch_to_run(self) -> ScheduleBatch | None:

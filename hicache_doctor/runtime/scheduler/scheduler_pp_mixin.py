@@ -121,10 +121,7 @@ class SchedulerPPMixin:
         else:
             messages += self.verdicts_due()
             if Fix.TIMEOUTS in self.fixes and (self.config.waiting_timeout or self.config.running_timeout):
-                rids = self.late_requests()[:4]
-                (n,) = self.world.observe("timeouts", (len(rids),))
-                late = self.world.observe("timed_out", tuple(rids)) if n or rids else ()
-                messages += [(TIMEOUT, rid) for rid in late[:n]]
+                messages += [(TIMEOUT, rid) for rid in self.late_requests()[:4]]
             room = MAX_MESSAGES - len(messages)
             states = self.states() if self.config.faults.aborts else {}
             messages += self.arrivals.poll(self.step, self.done, states)[:room]
