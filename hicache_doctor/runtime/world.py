@@ -240,7 +240,8 @@ class World(Protocol):
         """The one door for physical progress (ready acks, queue lengths, lateness, arrivals): taped, or replayed.
 
         A replayed count never exceeds ``bound`` (what this run has in flight), so that a tape of another run cannot
-        look like a queue that is popped empty. The scheduler's thread is keyed by its step; a background thread has no
+        look like a queue that is popped empty; and where the taped run had nothing more in flight, a count says nothing
+        about what this one has more. The scheduler's thread is keyed by its step; a background thread has no
         step and names ``at`` (the ordinal of its operation) and ``nth`` itself.
         """
 
@@ -274,13 +275,22 @@ class Observations:
             nth = self._n.get(kind, 0)
             self._n[kind] = nth + 1
         key = (step, kind, nth)
-        if self.tape is not None:
-            taped = self.tape.get(key)
-            if taped is None:
-                self.misses += 1
-            else:
-                seen = taped if bound is None else tuple(map(min, taped, bound))
-                if seen != taped:
-                    self.misses += 1
-        self.log.append((key, seen))
+        taped = None if self.tape is None else self.tape.get(key)
+        if self.tape is not None and taped is None:
+            self.misses += 1
+        if bound is None:
+            if taped is not None:
+                seen = taped
+            self.log.append((key, seen))
+            return seen
+        if taped is not None:
+            *values, full = taped
+            # What was all there was may be more in this run, what was late is late again, nothing comes from nowhere.
+            seen = tuple(
+                min(max(t, s) if full >> i & 1 else t, b)
+                for i, (t, s, b) in enumerate(zip(values, seen, bound, strict=True))
+            )
+            self.misses += seen != tuple(values)
+        complete = sum(1 << i for i, (s, b) in enumerate(zip(seen, bound, strict=True)) if s == b)
+        self.log.append((key, (*seen, complete)))
         return seen
