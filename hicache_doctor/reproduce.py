@@ -101,7 +101,9 @@ def scenario_of(name: str) -> Scenario:
     found = scenarios.BY_NAME.get(name) or scenarios.BY_NAME.get(name.upper())
     if found is None:
         known = ", ".join(scenarios.BY_NAME)
-        raise UsageError(f"no scenario reproduces {name!r}; there are: {known}. `rules list` says why the others cannot")
+        raise UsageError(
+            f"no scenario reproduces {name!r}; there are: {known}. `rules list` says why the others cannot"
+        )
     return found
 
 
@@ -258,7 +260,7 @@ def _for_real(
     replay = {r: run.outcome.tape(r) for r in range(config.topo.n)}
     try:
         say(f"starting {config.topo.n} processes on the schedule's observations")
-        options = launch.Options(watchdog=4, grace=1.5, scenario=scenario.name)
+        options = launch.Options(watchdog=4, grace=1.5, keep=True, scenario=scenario.name)
         report = launch.run(config, folder / "run", replay=replay, options=options)
         say(f"real processes: {report.outcome} after {report.seconds:.1f} s")
         assert report.dump is not None

@@ -28,6 +28,8 @@ class Options:
     """How many rounds of py-spy over all ranks, before what is hung is killed."""
     sample: float = 1.0
     """Between two readings of the ranks' memory."""
+    keep: bool = False
+    """Pack a dump even when all ranks ended in order (a wrong answer and a leak raise nothing)."""
     device: str = "cpu"
     scenario: str = ""
     """Only for the truth file."""

@@ -75,7 +75,9 @@ def run_rank(
         scheduler.event_loop_pp()
     cache.close()
     stats = cache.stats
+    samples = getattr(model, "samples", [])
     return {
+        "logits": [[s.rid, s.position, s.top, s.margin] for s in samples],
         "steps": scheduler.step,
         "batches": scheduler.forwards,
         "outputs": {r.rid: r.tokens[r.prompt :] for r in scheduler.done.values()},
