@@ -1,8 +1,8 @@
 """Make a known incident, diagnose it from its evidence alone, and prove the diagnosis by counterfactual.
 
 The simulation finds a schedule that breaks in the asked form; real processes replay its observations. The run's dump is
-analysed like anyone's. Then the failed run is repeated on the tape of its leader with the verdict's one repair, and with
-the smallest set of repairs after which no decision stream differs.
+analysed like anyone's. Then the failed run is repeated on the tape of its leader with the verdict's one repair, and
+with the smallest set of repairs after which no decision stream differs.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from hicache_doctor.runtime.config import Config
 from hicache_doctor.runtime.fixes import Fix
 from hicache_doctor.runtime.scenarios import Scenario
 from hicache_doctor.runtime.sim_run import SimRun
+from hicache_doctor.runtime.spec import Options
 from hicache_doctor.runtime.streams import summary
 from hicache_doctor.runtime.world import Tape
 from hicache_doctor.signatures.verdict import Verdict
@@ -175,7 +176,7 @@ def counterfactual(
     tools: Tools,
     say: Say = lambda text: None,
 ) -> tuple[Trial | None, Trial | None]:
-    """The failed run again on its leader's tape: with the verdict's one repair, and with the smallest set that helps."""
+    """The failed run again on its leader's tape: with the verdict's one repair, with the smallest set that helps."""
     leaders = {r: t for r, t in tapes.items() if config.topo.place(r).pp == 0}
     off = [f for f in Fix if f not in config.fixes]
     if config.fixes.ack_counts != "pp0" and Fix.ACK_COUNTS not in off:
@@ -260,7 +261,7 @@ def _for_real(
     replay = {r: run.outcome.tape(r) for r in range(config.topo.n)}
     try:
         say(f"starting {config.topo.n} processes on the schedule's observations")
-        options = launch.Options(watchdog=4, grace=1.5, keep=True, scenario=scenario.name)
+        options = Options(watchdog=4, grace=1.5, keep=True, scenario=scenario.name)
         report = launch.run(config, folder / "run", replay=replay, options=options)
         say(f"real processes: {report.outcome} after {report.seconds:.1f} s")
         assert report.dump is not None
@@ -268,6 +269,6 @@ def _for_real(
         truth = report.dump.with_name("crash.truth.json")
         shutil.copyfile(truth, out.with_name(out.name.removesuffix(".dump") + ".truth.json"))
         notes += report.notes
-        return {r: t for r, t in report.tapes().items()}
+        return report.tapes()
     finally:
         shutil.rmtree(folder, ignore_errors=True)

@@ -104,8 +104,9 @@ def fix_of(number: str | int) -> Fix:
 
 
 def parse(text: str, in_release: Iterable[int] | None = None) -> Fixes:
-    """``all``, ``none``, a base and changes (``all,27285=beat``, ``+27285,-28916``). A release is resolved by the caller,
-    which passes the PRs that are in it as ``in_release`` and the rest of the text.
+    """``all``, ``none``, a base and changes (``all,27285=beat``, ``+27285,-28916``).
+
+    A release is resolved by the caller, which passes the PRs in it as ``in_release`` and the rest of the text.
 
     Raises:
         UsageError: a word is no switch, or no value of it.

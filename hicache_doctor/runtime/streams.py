@@ -47,6 +47,8 @@ class Difference:
 def streams(events: Iterable[Sequence[int]]) -> dict[str, Stream]:
     """The streams of one rank; an event is (kind, step, thread, ns, key, a, b, c, d)."""
     out: dict[str, Stream] = {}
+    name: str
+    value: tuple[int, ...]
     for event in events:
         kind, step, key, a, b, c, d = event[0], event[1], event[4], event[5], event[6], event[7], event[8]
         if kind == Kind.BATCH:

@@ -86,7 +86,7 @@ class Topology:
         return Place(dp, pp, cp, tp)
 
     def label(self, rank: int) -> str:
-        """What SGLang's log prefix calls the rank: ``PP1 TP0``, with ``DP0`` and ``ATTN_CP0`` where there are several."""
+        """What SGLang's log prefix calls the rank: ``PP1 TP0``, with ``DP0`` and ``ATTN_CP0`` where there are more."""
         at = self.place(rank)
         names = [f"DP{at.dp}"] if self.dp_size > 1 else []
         if self.pp_size > 1:
@@ -267,7 +267,7 @@ class Observations:
         self._n: dict[str, int] = {}
 
     def __call__(self, step: int, kind: str, seen: Vector, bound: Vector | None, nth: int | None = None) -> Vector:
-        """``seen``, or what the tape says was seen at (step, kind, nth); ``misses`` counts what could not be replayed."""
+        """``seen``, or what the tape says was seen at (step, kind, nth). ``misses``: not so replayed."""
         if nth is None:
             if step != self._at:
                 self._at = step

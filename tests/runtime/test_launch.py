@@ -25,7 +25,7 @@ from hicache_doctor.runtime.faults import Abort, CopyLag, FaultPlan, LostKeys
 from hicache_doctor.runtime.launch import Launcher
 from hicache_doctor.runtime.outcome import RunReport
 from hicache_doctor.runtime.pulse import Pulse, State
-from hicache_doctor.runtime.spec import Options, Spec
+from hicache_doctor.runtime.spec import Spec
 from hicache_doctor.runtime.watchdog import Watchdog
 from hicache_doctor.runtime.world import Topology
 from tests.runtime.conftest import TOYS, Run

@@ -1,10 +1,10 @@
 """Copy engines, ack queues and the L3 threads of one rank (SGLang's HiCacheController).
 
-Four background threads hand operations along single-producer queues and vote in groups of their own, one group a thread:
-``prefetch_thread_func`` (existence query, MIN over ranks) → the scheduler (host pages) → ``prefetch_io_aux_func`` (pages in
-batches, one ack a batch) → ``prefetch_sync_thread_func`` (MIN of the progress) → the scheduler; and
-``backup_thread_func``. A thread reads nothing that another one writes, except ``terminated``, which only decides how much
-is read and therefore is an observation.
+Four background threads hand operations along single-producer queues and vote in groups of their own, one group a
+thread: ``prefetch_thread_func`` (existence query, MIN over ranks) → the scheduler (host pages) →
+``prefetch_io_aux_func`` (pages in batches, one ack a batch) → ``prefetch_sync_thread_func`` (MIN of the progress) → the
+scheduler; and ``backup_thread_func``. A thread reads nothing that another one writes, except ``terminated``, which only
+decides how much is read and therefore is an observation.
 """
 
 from __future__ import annotations

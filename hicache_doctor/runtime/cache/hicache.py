@@ -9,44 +9,22 @@ from __future__ import annotations
 from typing import Any
 
 from hicache_doctor.probes.kinds import Capacity, Kind, Q, Why
-from hicache_doctor.runtime.cache.cache_controller import HiCacheController, PrefetchOperation
+from hicache_doctor.runtime.cache.cache_controller import HiCacheController
+from hicache_doctor.runtime.cache.hicache_storage import HiCacheStorage
 from hicache_doctor.runtime.cache.memory_pool import PagePool
 from hicache_doctor.runtime.cache.radix_tree import Match, RadixTree, TreeNode
+from hicache_doctor.runtime.cache.stats import Stats
 from hicache_doctor.runtime.config import Config
 from hicache_doctor.runtime.fixes import Fix
 from hicache_doctor.runtime.model.base import Model
 from hicache_doctor.runtime.world import Finish, Storage, Vector, Work, World
 
-SUBMIT, SETTLE, STOP, START = int(Kind.SUBMIT), int(Kind.SETTLE), int(Kind.PREFETCH_STOP), int(Kind.START)
-SENDS_HELD, ACK_QUEUES = int(Kind.SENDS_HELD), int(Kind.ACK_QUEUES)
-WRITE, LOAD, PREFETCH, BACKUP = int(Q.WRITE), int(Q.LOAD), int(Q.PREFETCH), int(Q.BACKUP)
+SUBMIT, START = int(Kind.SUBMIT), int(Kind.START)
+WRITE, LOAD = int(Q.WRITE), int(Q.LOAD)
 NO_ROOM = int(Why.NO_ROOM)
 
 
-class Stats:
-    """Counts for the report, in pages unless they say otherwise."""
-
-    __slots__ = (
-        "aborted",
-        "backups",
-        "hits_host",
-        "hits_storage",
-        "load_backs",
-        "load_failed",
-        "loaded_pages",
-        "revoked",
-        "settled",
-        "syncs",
-        "write_refused",
-        "writes",
-    )
-
-    def __init__(self) -> None:
-        for name in self.__slots__:
-            setattr(self, name, 0)
-
-
-class HiCache:
+class HiCache(HiCacheStorage):
     """Tree, pools and controller; sizes in pages. ``model`` owns the bytes."""
 
     unified = False
@@ -68,10 +46,9 @@ class HiCache:
         self.cache_controller = HiCacheController(world, config, model, storage)
         self.ongoing_write_through: dict[int, tuple[TreeNode, list[int], list[int]]] = {}
         self.ongoing_load_back: dict[int, TreeNode] = {}
-        self.ongoing_prefetch: dict[int, PrefetchOperation] = {}
-        self.ongoing_backup: dict[int, TreeNode] = {}
         self.work_list: list[Work] = []
         self.stats = Stats()
+        self.init_storage()
         self.threshold = 2 if config.write_policy == "write_through_selective" else 1
         self._counts = [0, 0, 0, 0]
         self._pending_writes: list[tuple[TreeNode, list[int]]] = []
@@ -79,9 +56,6 @@ class HiCache:
         self._attempts = {"write": 0, "load": 0}
         self._next_id = 0
         self._loading: Finish | None = None
-        self.reads_under_way = 0
-        self.hits_due = 0
-        self.acks_due = 0
         self.may_vote = True
         self.checks = 0
         self.batches = 0
@@ -161,10 +135,13 @@ class HiCache:
 
     def _commit(self, pool: PagePool, pages: list[int] | None) -> list[int] | None:
         """Reserve, take the minimum over all ranks, commit or give back: an operation exists everywhere or nowhere."""
-        if Fix.ALLOCATION not in self.fixes or not self.may_vote or self._agreed(pages is not None) or pages is None:
+        if Fix.ALLOCATION not in self.fixes or not self.may_vote:
             return pages
-        pool.give_back(pages)
-        return None
+        everywhere = self._agreed(pages is not None)
+        if pages is not None and not everywhere:
+            pool.give_back(pages)
+            return None
+        return pages
 
     def _refused(self, queue: str, nth: int) -> bool:
         at = self.world.at
@@ -244,8 +221,8 @@ class HiCache:
             tree.dec_lock_ref(ancestor)
             self.stats.load_failed += 1
             self.world.log(
-                f"load_back: FAILED to load {n * self.page_size} tokens for node {last.key & 0xFFFF} even after eviction "
-                f"(evictable_size={tree.evictable * self.page_size})",
+                f"load_back: FAILED to load {n * self.page_size} tokens for node {last.key & 0xFFFF} even after "
+                f"eviction (evictable_size={tree.evictable * self.page_size})",
                 "WARNING",
             )
             return []
@@ -281,198 +258,6 @@ class HiCache:
         last = self.ongoing_load_back.pop(op_id)
         self.tree.release_host(last)
         self.tree.dec_lock_ref(last)
-
-    # -- L2 to L3
-    def write_backup_storage(self, node: TreeNode, hashes: list[int], pages: list[int]) -> None:
-        """Hand the pages that were written to the backup thread; they stay protected until its ack."""
-        self.tree.protect_host(node)
-        self._next_id += 1
-        self.ongoing_backup[self._next_id] = node
-        number = self._counts[BACKUP]
-        self._counts[BACKUP] = number + 1
-        self.record(SUBMIT, hashes[-1], BACKUP, len(hashes) * self.page_size, 0, number)
-        self.cache_controller.backup_queue.put((self._next_id, hashes, pages))
-
-    def _finish_backup_ack(self, op_id: int, done: int) -> None:
-        node = self.ongoing_backup.pop(op_id)
-        node.stored = True
-        self.stats.backups += done
-        self.tree.release_host(node)
-
-    # -- L3 to L2
-    def prefetch_from_storage(self, rid: int, match: Match, hashes: list[int], n: int) -> None:
-        """Ask L3 for the rest of a prompt, while the request waits. Host pages are taken when the hit is known."""
-        # The deepest node that matched; a refill below one that isn't backed up would leave a hole.
-        anchor = match.last_host_node if match.host_pages else match.last_device_node
-        start = len(match.pages) + match.host_pages
-        rest = hashes[start:n]
-        tokens = len(rest) * self.page_size
-        number = self._counts[PREFETCH]
-        self._counts[PREFETCH] = number + 1
-        why = 0
-        if anchor.host_value is None:
-            why = int(Why.PARENT_NOT_BACKED_UP)
-        elif tokens < self.config.prefetch_threshold:
-            why = int(Why.BELOW_THRESHOLD)
-        elif self.prefetch_rate_limited():
-            why = int(Why.RATE_LIMITED)
-        if why != int(Why.BELOW_THRESHOLD):
-            self.record(SUBMIT, rid, PREFETCH, tokens, why, number)
-        if why:
-            return
-        self.tree.protect_host(anchor)
-        op = PrefetchOperation(rid, number, rest, anchor, self.world.now())
-        op.occupied = tokens
-        self.cache_controller.prefetch_tokens_occupied += tokens
-        self.ongoing_prefetch[rid] = op
-        self.reads_under_way += 1
-        self.hits_due += 1
-        self.cache_controller.prefetch_queue.put(op)
-
-    def storage_bound(self) -> Vector:
-        """How many answers of each L3 queue can still come: what a replayed count must not exceed."""
-        return self.hits_due, self.acks_due, len(self.ongoing_backup)
-
-    def prefetch_rate_limited(self) -> bool:
-        """Whether speculative reads hold half of the host pool already."""
-        return self.cache_controller.prefetch_tokens_occupied * 2 >= self.host.size * self.page_size
-
-    def drain_hit(self, op: PrefetchOperation, hit: int) -> None:
-        """The ranks agreed how much L3 holds: take host pages for it, a shorter prefix if need be, or revoke."""
-        self.hits_due -= 1
-        limit = -(-self.config.prefetch_threshold // self.page_size)
-        if op.settled or op.terminated:
-            hit = 0
-        pages = self.host.alloc(hit) if hit >= limit else None
-        if pages is None and hit >= limit:
-            self.tree.evict_host(hit - self.host.available)
-            hit = min(hit, self.host.available)
-            pages = self.host.alloc(hit) if hit >= limit else None
-        if pages is None:
-            if not op.settled:
-                self.stats.revoked += 1
-                self.record(STOP, op.rid, int(Why.REVOKED), op.occupied)
-            op.done = True
-            self.reads_under_way -= 1
-            self._release_prefetch(op)
-            return
-        op.hit = hit
-        op.host_pages = pages
-        self.acks_due += -(-hit // self.config.io_batch) + 1
-        self.cache_controller.prefetch_buffer.put((op, hit, pages))
-
-    def drain_ack(self, op: PrefetchOperation, agreed: int, last: bool) -> None:
-        """Agreed progress; after the last ack nobody writes into the pages any more."""
-        self.acks_due -= 1
-        if not last:
-            if not op.settled:
-                op.completed = agreed
-            return
-        op.done = True
-        self.reads_under_way -= 1
-        if op.settled:
-            self.host.give_back(op.host_pages)
-            op.host_pages = []
-
-    def settle(self, op: PrefetchOperation) -> None:
-        """Attach what arrived on all ranks below the anchor as a host hit; return the rest."""
-        del self.ongoing_prefetch[op.rid]
-        completed = min(op.completed, op.hit)
-        matched = loaded = 0
-        if op.anchor is not None and op.hit:
-            matched, loaded = self._attach_fetched(op, completed)
-        op.settled = True
-        op.terminated = not op.done
-        self._release_prefetch(op)
-        if op.done:
-            self.host.give_back(op.host_pages)
-            op.host_pages = []
-        size = self.page_size
-        why = int(Why.COMPLETED) if completed == op.hit else int(Why.TIMED_OUT)
-        self.record(SETTLE, op.rid, completed * size, matched * size, loaded * size, why)
-        if op.hit:
-            self.stats.settled += 1
-            self.stats.hits_storage += loaded
-
-    def _attach_fetched(self, op: PrefetchOperation, completed: int) -> tuple[int, int]:
-        """Pages (already there, newly attached). ``op.host_pages`` keeps what is left over."""
-        node, i = op.anchor, 0
-        hashes, pages = op.hashes, op.host_pages
-        stamp = self.tree.tick()
-        left: list[int] = []
-        matched = 0
-        while i < completed:
-            child = node.children.get(hashes[i])
-            if child is None:
-                break
-            m = len(child.hashes)
-            if i + m > completed or hashes[i + m - 1] != child.key:
-                m = self.tree._common(child, hashes, i, completed)
-                child = self.tree.split(child, m)
-            if child.host_value is None:
-                # Resident but not backed up: what was fetched becomes its host copy.
-                self.tree.make_backed(child, pages[i : i + m])
-            else:
-                left += pages[i : i + m]
-                matched += m
-            child.last_access = stamp
-            i += m
-            node = child
-        if i < completed:
-            node = self.tree.attach(node, hashes[i:completed], None, pages[i:completed])
-            node.last_access = stamp
-        self.tree.offer(node)
-        op.host_pages = left + pages[completed:]
-        if op.host_pages and not op.done:
-            # The reader may still write behind `completed`; duplicates in front of it can go at once.
-            self.host.give_back(left)
-            op.host_pages = pages[completed:]
-        return matched, completed - matched
-
-    def _release_prefetch(self, op: PrefetchOperation) -> None:
-        """Give back the reservation and the anchor, once."""
-        if op.anchor is None:
-            return
-        self.cache_controller.prefetch_tokens_occupied -= op.occupied
-        op.occupied = 0
-        self.tree.release_host(op.anchor)
-        op.anchor = None
-
-    def release_aborted_request(self, rid: int, *, in_bootstrap: bool = False) -> None:
-        """A waiting request went away. Its reader goes on to its full number of acks; nothing becomes visible.
-
-        No collective here: an abort that votes waits for ranks that never abort (≤ 0.5.18). Before #30053 an abort in
-        the bootstrap queue kept the reservation.
-        """
-        op = self.ongoing_prefetch.get(rid)
-        if op is None:
-            return
-        if in_bootstrap and Fix.ABORT_LEAK not in self.fixes:
-            return
-        del self.ongoing_prefetch[rid]
-        op.terminated = True
-        op.settled = True
-        self.stats.aborted += 1
-        self.record(STOP, rid, int(Why.ABORTED), op.occupied)
-        self._release_prefetch(op)
-        if op.done:
-            self.host.give_back(op.host_pages)
-            op.host_pages = []
-
-    def observed_late(self, op: PrefetchOperation) -> int:
-        """:meth:`prefetch_late` through the door for observations, by request: another run may ask about others too."""
-        return self.world.observe("late", (self.prefetch_late(op),), None, op.rid, self.world.step)[0]
-
-    def prefetch_late(self, op: PrefetchOperation) -> int:
-        """Whether the policy ends a prefetch now, by this rank's clock: 1 or 0."""
-        config = self.config
-        if config.prefetch_policy == "best_effort":
-            return 1
-        if config.prefetch_policy == "wait_complete":
-            return 0
-        tokens = len(op.hashes) * self.page_size
-        limit = config.prefetch_timeout_base + config.prefetch_timeout_per_ki_token * tokens // 1024
-        return int(self.world.now() - op.started > min(limit, config.prefetch_timeout_max))
 
     # -- requests
     def cache_unfinished_req(self, req: Any, *, chunked: bool) -> None:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from hicache_doctor.probes.kinds import Kind, Q, Site
+from typing import Any
+
+from hicache_doctor.probes.kinds import Kind, Site
 from hicache_doctor.runtime.cache.cache_controller import HiCacheAck, PrefetchOperation
-from hicache_doctor.runtime.cache.hicache import SENDS_HELD, HiCache
+from hicache_doctor.runtime.cache.hicache import HiCache
 from hicache_doctor.runtime.fixes import Fix
 from hicache_doctor.runtime.world import Queue, Vector
 
 DRAIN, DRAIN_STORAGE = int(Kind.DRAIN), int(Kind.DRAIN_STORAGE)
 WRITING, LOADING = int(Site.WRITING_CHECK), int(Site.LOADING_CHECK)
-ACK_QUEUES, WRITE = int(Kind.ACK_QUEUES), int(Q.WRITE)
+ACK_QUEUES, SENDS_HELD = int(Kind.ACK_QUEUES), int(Kind.SENDS_HELD)
 HELD_EVERY = 8
 
 
@@ -56,7 +58,7 @@ class HiRadixCache(HiCache):
         if mode == "pp0":
             (finish_count,) = self._all_reduce(ready, "min", "writing_check")
         else:
-            # Before #27285 each stage drains by its own events; the variant `beat` passes the occasion on, not the count.
+            # Before #27285 each stage drains by its own events; `beat` passes the occasion on, not the count.
             (finish_count,) = self._all_reduce_attn_groups(ready, "min", "writing_check")
             if mode == "beat" and self.world.topo.pp_size > 1:
                 self._pp_sync((finish_count,))
@@ -123,7 +125,7 @@ class HiRadixCache(HiCache):
             self._finish_backup_ack(op_id, done)
 
     @staticmethod
-    def _drain_queue(queue: Queue, n: int) -> list[tuple[int, ...]]:
+    def _drain_queue(queue: Queue, n: int) -> list[tuple[Any, ...]]:
         return [queue.get() for _ in range(n)]
 
     # -- prefetch
@@ -133,10 +135,12 @@ class HiRadixCache(HiCache):
         op = self.ongoing_prefetch.get(rid)
         if op is None:
             return True
-        if Fix.VOTE_OUTSIDE_LOOP in self.fixes or not self.can_terminate_prefetch(op):
+        if Fix.VOTE_OUTSIDE_LOOP in self.fixes:
             return False
-        self._settle_agreed(op)
-        return True
+        stop = self.can_terminate_prefetch(op)
+        if stop:
+            self._settle_agreed(op)
+        return stop
 
     def can_terminate_prefetch(self, op: PrefetchOperation) -> bool:
         """The first stage's verdict (#27010); before, each stage's own."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sized
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -52,7 +53,7 @@ def check(cache: HiCache, scheduler: Scheduler | None = None) -> list[str]:
             )
     if tree.evictable != resident or tree.protected:
         wrong.append(f"ledger: evictable {tree.evictable} of {resident} resident, protected {tree.protected}")
-    under_way = {
+    under_way: dict[str, Sized] = {
         "ongoing_write_through": cache.ongoing_write_through,
         "ongoing_load_back": cache.ongoing_load_back,
         "ongoing_prefetch": cache.ongoing_prefetch,

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from hicache_doctor.probes.kinds import Kind, Site
 from hicache_doctor.runtime.cache.cache_controller import PrefetchOperation
-from hicache_doctor.runtime.cache.hicache import ACK_QUEUES, SENDS_HELD, HiCache
-from hicache_doctor.runtime.cache.hiradix_cache import HELD_EVERY, count_ready
+from hicache_doctor.runtime.cache.hicache import HiCache
+from hicache_doctor.runtime.cache.hiradix_cache import ACK_QUEUES, HELD_EVERY, SENDS_HELD, count_ready
 from hicache_doctor.runtime.fixes import Fix
 from hicache_doctor.runtime.world import Queue, Vector
 
@@ -121,7 +123,7 @@ class UnifiedRadixCache(HiCache):
             self._finish_backup_ack(op_id, done)
 
     @staticmethod
-    def _drain_queue(queue: Queue, n: int) -> list[tuple[int, ...]]:
+    def _drain_queue(queue: Queue, n: int) -> list[tuple[Any, ...]]:
         return [queue.get() for _ in range(n)]
 
     # -- prefetch
@@ -130,10 +132,12 @@ class UnifiedRadixCache(HiCache):
         op = self.ongoing_prefetch.get(rid)
         if op is None:
             return True
-        if Fix.VOTE_OUTSIDE_LOOP in self.fixes or not self._can_terminate_prefetch(op):
+        if Fix.VOTE_OUTSIDE_LOOP in self.fixes:
             return False
-        self._settle_agreed(op)
-        return True
+        stop = self._can_terminate_prefetch(op)
+        if stop:
+            self._settle_agreed(op)
+        return stop
 
     def _settle_agreed(self, op: PrefetchOperation) -> None:
         if Fix.PREFETCH_VOTES not in self.fixes:

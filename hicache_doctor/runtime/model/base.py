@@ -13,10 +13,10 @@ from hicache_doctor.runtime.world import Copy, Proxy
 class ForwardItem:
     """One request of a batch.
 
-    ``ids``: the tokens to compute, at positions ``start`` and up. ``pages``: device page numbers that hold positions 0 to
-    ``start + len(ids) - 1``. ``hashes``: chain hashes at the end of each full page of those positions, ``tail`` the chain
-    hash at the last position and ``before`` the one at ``start - 1`` (0 at the beginning). ``sample``: whether the last
-    position yields a token (not for an unfinished chunk).
+    ``ids``: the tokens to compute, at positions ``start`` and up. ``pages``: device page numbers that hold positions 0
+    to ``start + len(ids) - 1``. ``hashes``: chain hashes at the end of each full page of those positions, ``tail`` the
+    chain hash at the last position and ``before`` the one at ``start - 1`` (0 at the beginning). ``sample``: whether
+    the last position yields a token (not for an unfinished chunk).
     """
 
     rid: int

@@ -1,7 +1,7 @@
 """The centralised plan: the first stage forms the batch, the others build theirs from what it says.
 
-An alternative to replicated schedulers (the seed's; in no release). A follower that cannot honour the plan on its own tree
-stops and says why: it never computes other lengths than it was told, nor reads slots that it does not own.
+An alternative to replicated schedulers (the seed's; in no release). A follower that cannot honour the plan on its own
+tree stops and says why: it never computes other lengths than it was told, nor reads slots that it does not own.
 """
 
 from __future__ import annotations
@@ -30,9 +30,12 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What all stages do in a step: ``chunked`` is the request whose prompt goes on in a later step, or -1; ``settle`` asks for the
-    verdict on the waiting prefetches first; ``refused`` (rid, tokens) found no room; ``dropped``
-    requests end here, because their clients are gone, ``retracted`` ones wait again."""
+    """What all stages do in a step.
+
+    ``chunked`` is the request whose prompt goes on in a later step, or -1; ``settle`` asks for the verdict on the
+    waiting prefetches first; ``refused`` (rid, tokens) found no room; ``dropped`` requests end here, because their
+    clients are gone, ``retracted`` ones wait again.
+    """
 
     entries: tuple[Entry, ...] = ()
     decode: bool = False

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from hicache_doctor.probes.kinds import Capacity, Kind
 from hicache_doctor.runtime import server_log
 from hicache_doctor.runtime.fixes import Fix
 from hicache_doctor.runtime.model.base import ForwardBatch, ForwardItem
 from hicache_doctor.runtime.scheduler import chunking
+from hicache_doctor.runtime.scheduler.state import SchedulerState
 from hicache_doctor.runtime.world import Rand, Vector, World, mix
-
-if TYPE_CHECKING:
-    from hicache_doctor.runtime.scheduler.scheduler import Scheduler
 
 START = int(Kind.START)
 
@@ -22,14 +18,14 @@ def broadcast_object_list(world: World, group: str, vec: Vector) -> Vector:
     return world.broadcast(group, vec, "chunk_profile")
 
 
-class SchedulerChunkMixin:
+class SchedulerChunkMixin(SchedulerState):
     """Profiling and the predictor."""
 
-    def profile_and_init_predictor(self: Scheduler) -> None:
+    def profile_and_init_predictor(self) -> None:
         """Measure on the first stage, broadcast the raw samples down its TP ranks and the stages, fit everywhere.
 
-        A failure falls back to fixed chunks. Before #23060 the profiling itself could fail on the first stage, which then
-        went on without a word while the other stages waited for its samples.
+        A failure falls back to fixed chunks. Before #23060 the profiling itself could fail on the first stage, which
+        then went on without a word while the other stages waited for its samples.
         """
         config, w = self.config, self.world
         self.chunks = None
@@ -66,7 +62,7 @@ class SchedulerChunkMixin:
             fixes=self.fixes,
         )
 
-    def profile_prefill_latency(self: Scheduler, lengths: tuple[int, ...]) -> tuple[int, ...]:
+    def profile_prefill_latency(self, lengths: tuple[int, ...]) -> tuple[int, ...]:
         """Nanoseconds of one prefill of each length, on pages that are given back.
 
         Raises:

@@ -7,15 +7,11 @@ rank's own sender says is physical: an observation.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from hicache_doctor.probes.kinds import Found, Kind, Msg
 from hicache_doctor.runtime.fixes import Fix
-from hicache_doctor.runtime.world import Vector, Work, mix
-
-if TYPE_CHECKING:
-    from hicache_doctor.runtime.scheduler.schedule_batch import Req
-    from hicache_doctor.runtime.scheduler.scheduler import Scheduler
+from hicache_doctor.runtime.scheduler.schedule_batch import Req
+from hicache_doctor.runtime.scheduler.state import SchedulerState
+from hicache_doctor.runtime.world import Vector, mix
 
 BOOTSTRAP, CONTROL = int(Msg.BOOTSTRAP), int(Msg.CONTROL)
 CONSENSUS, QUEUES = int(Kind.CONSENSUS), int(Kind.QUEUES)
@@ -24,25 +20,25 @@ CONS = 2 + 2 * LIMIT
 FAILED, CONNECTING, READY = 0, 1, 2
 
 
-class SchedulerDisaggregationPrefillMixin:
+class SchedulerDisaggregationPrefillMixin(SchedulerState):
     """Bootstrap queue and consensus."""
 
-    def init_disaggregation(self: Scheduler) -> None:
+    def init_disaggregation(self) -> None:
         """Empty queues."""
         self.disaggregated = self.config.disaggregation == "prefill"
-        self.bootstrapping: list[Req] = []
-        self.consensus_works: list[Work] = []
+        self.bootstrapping = []
+        self.consensus_works = []
         self.consensus_out = 0
-        self.local_aborts: set[int] = set()
-        self.agreed_good: list[int] = []
-        self.agreed_bad: list[int] = []
-        self.judged: set[int] = set()
+        self.local_aborts = set()
+        self.agreed_good = []
+        self.agreed_bad = []
+        self.judged = set()
 
-    def add_to_bootstrap(self: Scheduler, req: Req) -> None:
+    def add_to_bootstrap(self, req: Req) -> None:
         """A request starts to connect."""
         self.bootstrapping.append(req)
 
-    def poll_sender(self: Scheduler, req: Req) -> int:
+    def poll_sender(self, req: Req) -> int:
         """What this rank's sender says of a request: connecting for a few steps, then ready; failed when the decode
         side went away, which each rank notices for itself."""
         for fault in self.config.faults.aborts:
@@ -51,7 +47,7 @@ class SchedulerDisaggregationPrefillMixin:
         delay = 1 + mix(req.rid, 0xB007) % 4
         return READY if self.step - req.started >= delay else CONNECTING
 
-    def process_bootstrap_queue(self: Scheduler) -> None:
+    def process_bootstrap_queue(self) -> None:
         """One pass of the consensus: take the sets of the stage before, join them with this one's, hand them on."""
         w = self.world
         for req in self.bootstrapping:
@@ -104,12 +100,12 @@ class SchedulerDisaggregationPrefillMixin:
         n, m = vec[0], vec[1]
         return list(vec[2 : 2 + n]), list(vec[2 + n : 2 + n + m])
 
-    def _judge(self: Scheduler, good: list[int], bad: list[int]) -> None:
+    def _judge(self, good: list[int], bad: list[int]) -> None:
         self.agreed_good += [rid for rid in good if rid not in self.judged]
         self.agreed_bad += [rid for rid in bad if rid not in self.judged]
         self.judged |= set(good) | set(bad)
 
-    def verdicts_due(self: Scheduler) -> list[tuple[int, int]]:
+    def verdicts_due(self) -> list[tuple[int, int]]:
         """The verdict of an earlier pass, as messages that all ranks get at the same step (first rank only)."""
         if not self.disaggregated:
             return []
@@ -117,12 +113,12 @@ class SchedulerDisaggregationPrefillMixin:
         self.agreed_good, self.agreed_bad = [], []
         return out
 
-    def apply_consensus(self: Scheduler, kind: int, rid: int) -> None:
+    def apply_consensus(self, kind: int, rid: int) -> None:
         """All stages pop the same requests: verbatim since #31869; before, each looked at its own sender once more."""
         applied = self._apply(kind, rid)
         self.record(CONSENSUS, rid, int(kind == BOOTSTRAP), int(kind == CONTROL), self.messages, int(applied))
 
-    def _apply(self: Scheduler, kind: int, rid: int) -> bool:
+    def _apply(self, kind: int, rid: int) -> bool:
         for i, req in enumerate(self.bootstrapping):
             if req.rid != rid:
                 continue
@@ -131,20 +127,22 @@ class SchedulerDisaggregationPrefillMixin:
                 self.local_aborts.discard(rid)
                 self.tree_cache.release_aborted_request(rid, in_bootstrap=True)
                 self._end(req, aborted=True)
-            elif Fix.CONSENSUS_VERBATIM not in self.fixes and self._gone_since(rid):
-                return False
-            else:
-                del self.bootstrapping[i]
-                self.waiting_queue.append(req)
+                return True
+            if Fix.CONSENSUS_VERBATIM not in self.fixes:
+                gone = self._gone_since(rid)
+                if gone:
+                    return False
+            del self.bootstrapping[i]
+            self.waiting_queue.append(req)
             return True
         return False
 
-    def _gone_since(self: Scheduler, rid: int) -> bool:
+    def _gone_since(self, rid: int) -> bool:
         """Whether this stage's sender failed between the agreement and now."""
         gone = any(f.rid == rid and f.state == "agreed" and self.world.at.pp > 0 for f in self.config.faults.aborts)
         return bool(self.world.observe("kv_poll_again", (int(gone),), None, rid, 0)[0])
 
-    def abort_in_bootstrap(self: Scheduler, rid: int) -> int | None:
+    def abort_in_bootstrap(self, rid: int) -> int | None:
         """An abort of a request that still connects: every stage marks it, and the consensus takes it out. Says what it
         found, None for a request that isn't here.
 

@@ -2,32 +2,27 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from hicache_doctor.probes.kinds import Kind
 from hicache_doctor.runtime.pipeline.plan import PLAN, Entry, Plan, PlanError, decode
-from hicache_doctor.runtime.world import Work
-
-if TYPE_CHECKING:
-    from hicache_doctor.runtime.scheduler.schedule_batch import Req, ScheduleBatch
-    from hicache_doctor.runtime.scheduler.scheduler import Scheduler
+from hicache_doctor.runtime.scheduler.schedule_batch import Req, ScheduleBatch
+from hicache_doctor.runtime.scheduler.state import SchedulerState
 
 PLANNED = int(Kind.PLAN)
 
 
-class SchedulerPlanMixin:
+class SchedulerPlanMixin(SchedulerState):
     """The two sides of a plan."""
 
-    def init_plan(self: Scheduler) -> None:
+    def init_plan(self) -> None:
         """Nothing dropped, nothing sent."""
         self.planned = self.config.scheduler == "planned" and self.world.topo.pp_size > 1
-        self.intents: list[int] = []
+        self.intents = []
         self.asked = False
         self.refused = (-1, 0)
-        self.given_up: list[int] = []
-        self.plan_work: Work | None = None
+        self.given_up = []
+        self.plan_work = None
 
-    def send_plan(self: Scheduler, batch: ScheduleBatch | None) -> None:
+    def send_plan(self, batch: ScheduleBatch | None) -> None:
         """Tell the other stages what this step does (first stage)."""
         entries: tuple[Entry, ...] = ()
         if batch is not None:
@@ -39,20 +34,20 @@ class SchedulerPlanMixin:
         self.intents = []
         self._hand_on(plan)
 
-    def _hand_on(self: Scheduler, plan: Plan) -> None:
+    def _hand_on(self, plan: Plan) -> None:
         if self.last_stage:
             return
         if self.plan_work is not None:
             self._pp_commit_comm_work(self.plan_work)
         self.plan_work = self.world.isend(self.next_rank, "plan", plan.encode(), "plan")
 
-    def recv_plan(self: Scheduler) -> Plan:
+    def recv_plan(self) -> Plan:
         """Take the plan of the stage before and hand it on (later stages)."""
         plan = decode(self.world.recv(self.prev_rank, "plan", PLAN, "plan"))
         self._hand_on(plan)
         return plan
 
-    def build_batch_from_plan(self: Scheduler, plan: Plan) -> ScheduleBatch | None:
+    def build_batch_from_plan(self, plan: Plan) -> ScheduleBatch | None:
         """This stage's batch, with the plan's requests and lengths.
 
         Raises:
@@ -83,8 +78,8 @@ class SchedulerPlanMixin:
         self.tree_cache.ready_to_load_host_cache()
         return self._batch(picked, decode=plan.decode, chunked=chunked) if picked else None
 
-    def _try_refused(self: Scheduler, rid: int, tokens: int) -> None:
-        """The leader tried one request in vain. Trying changes the tree (it splits, stamps, evicts), so everyone does."""
+    def _try_refused(self, rid: int, tokens: int) -> None:
+        """The leader tried one request in vain. Trying changes the tree (splits, stamps, evictions), so all do."""
         if rid < 0:
             return
         if self.chunked_req is not None and self.chunked_req.rid == rid:
@@ -94,7 +89,7 @@ class SchedulerPlanMixin:
         if fits:
             raise PlanError(f"plan has no room for request {rid} ({tokens} tokens), this stage has")
 
-    def _planned_decode(self: Scheduler, entry: Entry) -> Req:
+    def _planned_decode(self, entry: Entry) -> Req:
         for req in self.slot.running:
             if req.rid == entry.rid:
                 break
@@ -112,7 +107,7 @@ class SchedulerPlanMixin:
         req.prefix, req.extend = req.computed, 1
         return req
 
-    def _planned_prefill(self: Scheduler, entry: Entry) -> Req:
+    def _planned_prefill(self, entry: Entry) -> Req:
         cache, size = self.tree_cache, self.page_size
         if self.chunked_req is not None and self.chunked_req.rid == entry.rid:
             req = self.chunked_req
@@ -140,8 +135,8 @@ class SchedulerPlanMixin:
                     cache.stats.hits_host += len(loaded)
             if len(pages) * size != entry.prefix:
                 raise PlanError(
-                    f"plan gives request {entry.rid} a prefix of {entry.prefix} tokens, node {node.key:x} of this stage "
-                    f"ends at {len(pages) * size}"
+                    f"plan gives request {entry.rid} a prefix of {entry.prefix} tokens, node {node.key:x} of this "
+                    f"stage ends at {len(pages) * size}"
                 )
             self.hits_device += len(match.pages)
             req.pages, req.cached_pages, req.last_node = pages, len(pages), node

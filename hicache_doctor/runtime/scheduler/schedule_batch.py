@@ -13,9 +13,9 @@ from hicache_doctor.runtime.world import MASK
 class Req:
     """One request on one rank.
 
-    ``tokens`` are prompt and output; ``hashes`` the chain hash at the end of each full page, ``tail`` the one at the last
-    token. ``computed`` tokens have their KV in ``pages``; the first ``cached_pages`` of those belong to the tree, the path
-    to ``last_node`` is locked.
+    ``tokens`` are prompt and output; ``hashes`` the chain hash at the end of each full page, ``tail`` the one at the
+    last token. ``computed`` tokens have their KV in ``pages``; the first ``cached_pages`` of those belong to the tree,
+    the path to ``last_node`` is locked.
     """
 
     __slots__ = (

@@ -1,7 +1,7 @@
 """The scheduler of one rank: receive, form a batch, forward, result.
 
-Every rank of a replica runs this same code on the same messages; what may differ between ranks is what they observe, and
-that only enters where the cache asks the others.
+Every rank of a replica runs this same code on the same messages; what may differ between ranks is what they observe,
+and that only enters where the cache asks the others.
 """
 
 from __future__ import annotations
@@ -9,29 +9,36 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from hicache_doctor.probes.kinds import Found, Kind, Msg
-from hicache_doctor.runtime import server_log
 from hicache_doctor.runtime.cache.hicache import HiCache
 from hicache_doctor.runtime.config import Config
 from hicache_doctor.runtime.fixes import Fix
 from hicache_doctor.runtime.model.base import ForwardBatch, Model
+from hicache_doctor.runtime.scheduler.aborts import SchedulerAbortMixin
 from hicache_doctor.runtime.scheduler.arrivals import Arrivals
 from hicache_doctor.runtime.scheduler.chunk_profile import SchedulerChunkMixin
-from hicache_doctor.runtime.scheduler.chunking import ChunkSizer
 from hicache_doctor.runtime.scheduler.disagg_prefill import SchedulerDisaggregationPrefillMixin
 from hicache_doctor.runtime.scheduler.planned import SchedulerPlanMixin
 from hicache_doctor.runtime.scheduler.schedule_batch import Req, ScheduleBatch, Slot
+from hicache_doctor.runtime.scheduler.scheduler_output_processor_mixin import SchedulerOutputProcessorMixin
 from hicache_doctor.runtime.scheduler.scheduler_pp_mixin import SchedulerPPMixin
 from hicache_doctor.runtime.workload import Request
 from hicache_doctor.runtime.world import MASK, World
 
-BATCH, DECODE, DIGEST, FINISH = int(Kind.BATCH), int(Kind.DECODE), int(Kind.DIGEST), int(Kind.FINISH)
-RECV_MSG, CHUNK, POOL = int(Kind.RECV_MSG), int(Kind.CHUNK), int(Kind.POOL)
+BATCH, DECODE, DIGEST = int(Kind.BATCH), int(Kind.DECODE), int(Kind.DIGEST)
+RECV_MSG, CHUNK = int(Kind.RECV_MSG), int(Kind.CHUNK)
 REQUEST, ABORT, TIMEOUT = int(Msg.REQUEST), int(Msg.ABORT), int(Msg.TIMEOUT)
 NOTHING, QUEUES = int(Found.NOTHING), int(Kind.QUEUES)
 GAUGES_EVERY = 8
 
 
-class Scheduler(SchedulerPPMixin, SchedulerPlanMixin, SchedulerChunkMixin, SchedulerDisaggregationPrefillMixin):
+class Scheduler(
+    SchedulerPPMixin,
+    SchedulerPlanMixin,
+    SchedulerChunkMixin,
+    SchedulerDisaggregationPrefillMixin,
+    SchedulerAbortMixin,
+    SchedulerOutputProcessorMixin,
+):
     """One rank's scheduler."""
 
     def __init__(
@@ -49,12 +56,12 @@ class Scheduler(SchedulerPPMixin, SchedulerPlanMixin, SchedulerChunkMixin, Sched
         self.depth = world.topo.pp_size
         self.slots = [Slot() for _ in range(self.depth)]
         self.slot = self.slots[0]
-        self.cur_batch: ScheduleBatch | None = None
-        self.waiting_queue: list[Req] = []
-        self.chunked_req: Req | None = None
+        self.cur_batch = None
+        self.waiting_queue = []
+        self.chunked_req = None
         self.pending_chunked_abort = False
-        self.chunks: ChunkSizer | None = None
-        self.done: dict[int, Req] = {}
+        self.chunks = None
+        self.done = {}
         self.messages = 0
         self.forwards = 0
         self.hits_device = 0
@@ -119,58 +126,6 @@ class Scheduler(SchedulerPPMixin, SchedulerPlanMixin, SchedulerChunkMixin, Sched
         n = (len(req.tokens) - 1) // self.page_size
         cache.prefetch_from_storage(req.rid, cache.tree.match(req.hashes, n), req.hashes, n)
 
-    def abort_request(self, rid: int) -> int:
-        """The client is gone. A waiting request leaves at once, a running one when its batch comes round. Says where
-        the request was found."""
-        for i, req in enumerate(self.waiting_queue):
-            if req.rid == rid:
-                del self.waiting_queue[i]
-                self.tree_cache.release_aborted_request(rid)
-                self._end(req, aborted=True)
-                return int(Found.WAITING)
-        found_early = self.abort_in_bootstrap(rid)
-        if found_early is not None:
-            return found_early
-        if self.chunked_req is not None and self.chunked_req.rid == rid:
-            # Not taken apart here: executed where every rank passes, at the start of the next step.
-            self.pending_chunked_abort = True
-            return int(Found.CHUNKED)
-        slots = self.slots
-        found: list[Req] = []
-        if Fix.ABORT_SLOTS not in self.fixes:
-            # Before #29405 only the current slot and the batch in hand were looked at; the last stage, whose results
-            # are there at once, has none in hand.
-            slots = [self.slot]
-            if self.cur_batch is not None and not self.model.last:
-                found = [r for r in self.cur_batch.reqs if r.rid == rid]
-        for slot in slots:
-            found += [r for r in slot.running if r.rid == rid]
-            if slot.batch is not None:
-                found += [r for r in slot.batch.reqs if r.rid == rid]
-        for req in found:
-            req.aborted = True
-        return int(Found.RUNNING) if found else NOTHING
-
-    def check_timeouts(self) -> None:
-        """Before #37143 every rank asks its own clock; since then the first rank's verdict comes as a message."""
-        config = self.config
-        if Fix.TIMEOUTS in self.fixes or not (config.waiting_timeout or config.running_timeout):
-            return
-        for rid in self.late_requests():
-            self._took_effect(TIMEOUT, rid, self.abort_request(rid))
-
-    def late_requests(self) -> list[int]:
-        """Requests that waited or ran for too long, by this rank's clock."""
-        now, config = self.world.now(), self.config
-        asked: list[tuple[int, bool]] = []
-        if config.waiting_timeout:
-            asked = [(r.rid, now - r.arrived > config.waiting_timeout) for r in self.waiting_queue]
-        if config.running_timeout:
-            for slot in self.slots:
-                asked += [(r.rid, now - r.started > config.running_timeout) for r in slot.running if not r.aborted]
-        observe = self.world.observe
-        return [rid for rid, late in asked if observe("timed_out", (int(late),), None, rid, self.step)[0]]
-
     # -- forming
     def get_next_batch_to_run(self) -> ScheduleBatch | None:
         """The batch of this step: drain acks, settle prefetches, match and load back, allocate and lock."""
@@ -203,24 +158,6 @@ class Scheduler(SchedulerPPMixin, SchedulerPlanMixin, SchedulerChunkMixin, Sched
         if self.planned:
             self.send_plan(batch)
         return batch
-
-    def _abort_chunked(self) -> None:
-        req = self.chunked_req
-        if req is None:
-            return
-        self.chunked_req = None
-        req.chunked = False
-        req.aborted = True
-        if not any(s.batch is not None and req in s.batch.reqs for s in self.slots):
-            self._finish(req)
-
-    def _drop_aborted(self) -> None:
-        running = self.slot.running
-        for req in running:
-            if req.aborted:
-                self._finish(req)
-        if any(r.aborted for r in running):
-            self.slot.running = [r for r in running if not r.aborted]
 
     def get_new_batch_prefill(self) -> ScheduleBatch | None:
         """A prefill batch, or None. A load back whose request found no room after all is submitted too: its pages are
@@ -394,68 +331,6 @@ class Scheduler(SchedulerPPMixin, SchedulerPlanMixin, SchedulerChunkMixin, Sched
         self.tree_cache.batches += 1
         forward = ForwardBatch(ordinal, [r.item() for r in reqs], tokens, decode, self.tree_cache.wait_layer)
         return ScheduleBatch(ordinal, reqs, decode, forward, None, chunked)
-
-    # -- result
-    def process_batch_result(self, batch: ScheduleBatch, tokens: list[int]) -> None:
-        """Tokens of a batch: requests go on, end, or stay in chunks."""
-        k = 0
-        slot = self.slot_of_result
-        for req, item in zip(batch.reqs, batch.forward.items, strict=True):
-            if not item.sample:
-                if req.aborted:
-                    self._finish(req)
-                continue
-            token = tokens[k]
-            k += 1
-            if req.aborted:
-                self._finish(req)
-                continue
-            req.tokens.append(token)
-            req.extend_hashes()
-            if req.finished:
-                if batch.decode:
-                    slot.running.remove(req)
-                self._finish(req)
-            elif not batch.decode:
-                self.tree_cache.cache_unfinished_req(req, chunked=False)
-                slot.running.append(req)
-        if batch.decode:
-            slot.running = [r for r in slot.running if not r.aborted]
-        if self.world.at.tp == 0:
-            self._log_batch(batch)
-
-    def _finish(self, req: Req) -> None:
-        if req.rid in self.done:
-            return  # a request that was aborted between two of its chunks ends with the first of them
-        self.tree_cache.cache_finished_req(req)
-        self._end(req, aborted=req.aborted)
-
-    def _end(self, req: Req, *, aborted: bool) -> None:
-        req.aborted = aborted
-        self.done[req.rid] = req
-        self.record(FINISH, req.rid, req.output, int(aborted))
-
-    def _log_batch(self, batch: ScheduleBatch) -> None:
-        cache = self.tree_cache
-        usage = 1 - (cache.device.available + cache.tree.evictable) / cache.device.size
-        running = sum(len(s.running) for s in self.slots)
-        if not batch.decode:
-            items = batch.forward.items
-            cached = sum(i.start for i in items)
-            text = server_log.prefill_batch(
-                seqs=len(items),
-                new=batch.forward.tokens,
-                cached=cached,
-                usage=usage,
-                running=running,
-                queue=len(self.waiting_queue),
-            )
-            self.world.log(text)
-        elif batch.ordinal % 40 == 0:
-            tokens = sum(r.computed for r in batch.reqs)
-            self.world.log(
-                server_log.decode_batch(running=running, tokens=tokens, usage=usage, queue=len(self.waiting_queue))
-            )
 
     def run_batch(self, batch: ScheduleBatch, forward: Callable[[ForwardBatch], object]) -> object:
         """Compute a batch; its KV is there when this returns."""

@@ -1,24 +1,20 @@
 """The pipeline's loop: messages, proxy tensors and outputs between the stages, microbatches in flight.
 
 A step belongs to one microbatch position. The stage takes the messages of the stage before and hands them on, forms and
-launches its batch, then takes the result of the position that comes next. Sends are asynchronous; a handle is waited for
-before the next send of its kind.
+launches its batch, then takes the result of the position that comes next. Sends are asynchronous; a handle is waited
+for before the next send of its kind.
 """
 
 from __future__ import annotations
-
-from typing import TYPE_CHECKING
 
 from hicache_doctor.probes.kinds import Kind, Msg
 from hicache_doctor.runtime.fixes import Fix
 from hicache_doctor.runtime.model.base import ForwardBatch
 from hicache_doctor.runtime.scheduler.arrivals import MAX_MESSAGES
 from hicache_doctor.runtime.scheduler.disagg_prefill import CONS
+from hicache_doctor.runtime.scheduler.schedule_batch import ScheduleBatch
+from hicache_doctor.runtime.scheduler.state import SchedulerState
 from hicache_doctor.runtime.world import Proxy, Vector, Work
-
-if TYPE_CHECKING:
-    from hicache_doctor.runtime.scheduler.schedule_batch import ScheduleBatch
-    from hicache_doctor.runtime.scheduler.scheduler import Scheduler
 
 STEP, FORWARD, PROXY, IDLE = int(Kind.STEP), int(Kind.FORWARD), int(Kind.PROXY), int(Kind.IDLE_BATCH)
 STOP, TIMEOUT = int(Msg.STOP), int(Msg.TIMEOUT)
@@ -26,10 +22,10 @@ MESSAGE = 1 + 2 * MAX_MESSAGES
 IDLE_NS = 1_000_000
 
 
-class SchedulerPPMixin:
+class SchedulerPPMixin(SchedulerState):
     """What a scheduler does between stages."""
 
-    def init_pp(self: Scheduler) -> None:
+    def init_pp(self) -> None:
         """Neighbours and handles."""
         w = self.world
         topo, at = w.topo, w.at
@@ -37,26 +33,26 @@ class SchedulerPPMixin:
         self.prev_rank = topo.rank((at.pp - 1) % topo.pp_size, at.tp, at.dp, at.cp)
         self.next_rank = topo.rank((at.pp + 1) % topo.pp_size, at.tp, at.dp, at.cp)
         self.first_stage, self.last_stage = at.pp == 0, at.pp == topo.pp_size - 1
-        self.send_req_work: Work | None = None
-        self.send_proxy_work: Work | None = None
-        self.send_output_works: list[Work] = []
+        self.send_req_work = None
+        self.send_proxy_work = None
+        self.send_output_works = []
         self.slot_of_result = self.slots[0]
         self.others_active = 0
         self.idle_steps = 0
 
-    def event_loop_pp(self: Scheduler) -> None:
+    def event_loop_pp(self) -> None:
         """Steps until the first rank says stop."""
         while self._pp_step():
             pass
         self._pp_end()
 
-    def event_loop_pp_disagg_prefill(self: Scheduler) -> None:
+    def event_loop_pp_disagg_prefill(self) -> None:
         """The same on the prefill side of a disaggregated pair."""
         while self._pp_step():
             pass
         self._pp_end()
 
-    def _pp_step(self: Scheduler) -> bool:
+    def _pp_step(self) -> bool:
         """One step; False at the end."""
         w, depth = self.world, self.depth
         w.tick(self.step)
@@ -84,7 +80,7 @@ class SchedulerPPMixin:
         self.step += 1
         return True
 
-    def _pp_end(self: Scheduler) -> None:
+    def _pp_end(self) -> None:
         while self.consensus_out:
             self.world.recv(self.prev_rank, "cons", CONS, "consensus")
             self.consensus_out -= 1
@@ -93,7 +89,7 @@ class SchedulerPPMixin:
                 work.wait()
 
     # -- messages
-    def recv_requests(self: Scheduler) -> list[tuple[int, int]]:
+    def recv_requests(self) -> list[tuple[int, int]]:
         """This step's messages: pulled in by the first rank, handed down the stages, spread over a stage's ranks."""
         w = self.world
         at, topo = w.at, w.topo
@@ -113,7 +109,7 @@ class SchedulerPPMixin:
             self.send_req_work = w.isend(self.next_rank, "req", vec[: 1 + 2 * vec[0]], "recv_requests")
         return [(vec[1 + 2 * i], vec[2 + 2 * i]) for i in range(vec[0])]
 
-    def _pull(self: Scheduler) -> Vector:
+    def _pull(self) -> Vector:
         """New messages of the outside, on the first rank only."""
         messages: list[tuple[int, int]] = []
         if self.step >= self.config.steps or self._may_stop():
@@ -130,7 +126,7 @@ class SchedulerPPMixin:
             flat += (kind, rid)
         return tuple(flat)
 
-    def _may_stop(self: Scheduler) -> bool:
+    def _may_stop(self) -> bool:
         """Everything has come, has ended and has settled in all tiers, here and in the other replicas of the batch."""
         if not self.arrivals.exhausted or self.busy or self.others_active:
             self.idle_steps = 0
@@ -138,7 +134,7 @@ class SchedulerPPMixin:
         self.idle_steps += 1
         return self.idle_steps > self.config.workload.idle_tail + self.depth and self.tree_cache.idle()
 
-    def states(self: Scheduler) -> dict[int, str]:
+    def states(self) -> dict[int, str]:
         """What the requests are doing, for aborts that wait for a state."""
         out: dict[int, str] = {}
         for req in self.waiting_queue:
@@ -152,20 +148,20 @@ class SchedulerPPMixin:
             out[req.rid] = "bootstrapping"
         return out
 
-    def broadcast_pyobj(self: Scheduler, group: str, vec: Vector) -> Vector:
+    def broadcast_pyobj(self, group: str, vec: Vector) -> Vector:
         """The first rank's messages for all ranks of a stage."""
         full = vec + (0,) * (MESSAGE - len(vec))
         return self.world.broadcast(group, full, "recv_requests")
 
-    def _pp_recv_pyobj_from_prev_stage(self: Scheduler) -> Vector:
+    def _pp_recv_pyobj_from_prev_stage(self) -> Vector:
         return self.world.recv(self.prev_rank, "req", MESSAGE, "recv_requests")
 
-    def _pp_commit_comm_work(self: Scheduler, work: Work) -> None:
+    def _pp_commit_comm_work(self, work: Work) -> None:
         """Wait for a send of an earlier step."""
         work.wait()
 
     # -- the batch
-    def _pp_launch_batch(self: Scheduler, batch: ScheduleBatch) -> None:
+    def _pp_launch_batch(self, batch: ScheduleBatch) -> None:
         """Receive what the stage before computed, compute, hand on."""
         proxy: Proxy | None = None
         if not self.first_stage:
@@ -186,17 +182,17 @@ class SchedulerPPMixin:
                 self._pp_commit_comm_work(self.send_proxy_work)
             self.send_proxy_work = self.world.isend_proxy(self.next_rank, out, "proxy")  # type: ignore[arg-type]
 
-    def _pp_recv_proxy_tensors(self: Scheduler) -> Proxy:
+    def _pp_recv_proxy_tensors(self) -> Proxy:
         return self.world.recv_proxy(self.prev_rank, "proxy")
 
-    def _pp_send_output(self: Scheduler, vec: Vector) -> None:
+    def _pp_send_output(self, vec: Vector) -> None:
         # The receiver takes a result as many steps later as there are positions: no more than that are under way.
         works = self.send_output_works
         if len(works) >= self.depth:
             self._pp_commit_comm_work(works.pop(0))
         works.append(self.world.isend(self.next_rank, "out", vec, "output"))
 
-    def _pp_process_batch_result(self: Scheduler, batch: ScheduleBatch) -> None:
+    def _pp_process_batch_result(self, batch: ScheduleBatch) -> None:
         """Tokens come from the last stage round the ring; every stage but the last one receives them."""
         self.slot_of_result = self.slots[(self.step + 1) % self.depth]
         if batch.result is None:
@@ -206,11 +202,11 @@ class SchedulerPPMixin:
                 self._pp_send_output(vec[: 1 + max(0, vec[0])])
         self.process_batch_result(batch, batch.result)
 
-    def _pp_recv_dict_from_prev_stage(self: Scheduler) -> Vector:
+    def _pp_recv_dict_from_prev_stage(self) -> Vector:
         return self.world.recv(self.prev_rank, "out", 2 + 2 * self.config.max_running, "output")
 
     # -- DP attention
-    def _mlp_sync(self: Scheduler, batch: ScheduleBatch | None) -> None:
+    def _mlp_sync(self, batch: ScheduleBatch | None) -> None:
         """Under DP attention the groups compute their MLPs together: whoever has no batch joins with an idle one."""
         tokens = batch.forward.tokens if batch is not None else 0
         active = int(self.busy or batch is not None or not self.arrivals.exhausted)
