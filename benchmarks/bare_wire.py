@@ -1,7 +1,7 @@
 """Only the wire operations of a step, by gloo, on real ranks: what no implementation of the runtime can do without.
 
-Each step of a pipeline: messages from the stage before, spread over the TP ranks; the two ack counts, agreed on the first
-stage and passed down; hidden states; tokens round the ring; and the model's own all-reduces.
+Each step of a pipeline: messages from the stage before, spread over the TP ranks; the two ack counts, agreed on the
+first stage and passed down; hidden states; tokens round the ring; and the model's own all-reduces.
 """
 
 from __future__ import annotations

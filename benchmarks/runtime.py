@@ -80,7 +80,9 @@ def growth() -> None:
     last = max(s for s in at if s % 1000 == 0)
     early = 2 * 900 / (at[1000] - at[100])
     late = 2 * 900 / (at[last] - at[last - 900])
-    print(f"history: {early:,.0f} rank-steps/s from step 100, {late:,.0f} up to step {last:,}: ratio {late / early:.2f}")
+    print(
+        f"history: {early:,.0f} rank-steps/s from step 100, {late:,.0f} up to step {last:,}: ratio {late / early:.2f}"
+    )
     assert run.outcome.how == "done"
 
 

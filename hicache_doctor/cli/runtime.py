@@ -60,6 +60,7 @@ def run(
     from hicache_doctor.runtime.config import Config, ModelShape
     from hicache_doctor.runtime.faults import NO_FAULTS, from_dict
     from hicache_doctor.runtime.run_report import summarise
+    from hicache_doctor.runtime.spec import Options
     from hicache_doctor.runtime.world import Topology
 
     for name, value, allowed in (
@@ -89,11 +90,12 @@ def run(
         prefetch_policy=prefetch_policy,
         write_policy=write_policy,
         dynamic_chunking=dynamic_chunking,
+        trace=True,
         l3=None if l3 == "none" else l3,
         l3_path="" if l3 == "none" else str(out.absolute() / "l3"),
     )
     config = mixes.apply(config, workload)
-    report = launch.run(config, out, on_progress=_progress, options=launch.Options(watchdog=watchdog))
+    report = launch.run(config, out, on_progress=_progress, options=Options(watchdog=watchdog))
     if sys.stderr.isatty():
         typer.echo("", err=True)
     summary = summarise(config, report)

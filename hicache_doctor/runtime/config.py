@@ -82,8 +82,10 @@ class Config:
     waiting_timeout: int = 0
     running_timeout: int = 0
     wire_timeout: int = 20_000_000_000
+    trace: bool = False
+    """Record locks, allocations and LRU stamps too (real runs do)."""
     debug: bool = False
-    """Record locks, allocations and stamps too, and check ownership of slots at every step."""
+    """Check the ownership of slots at every copy and forward."""
 
     def check(self) -> None:
         """Refuse what no run can be made of.
