@@ -25,6 +25,7 @@ class Summary:
     evictions: dict[str, int]
     load_backs: int
     prefetches: dict[str, int]
+    aborted: int
     integrity: list[str]
     exit: dict[str, int | None]
     outcome: str
@@ -55,6 +56,7 @@ class Summary:
             "evictions": self.evictions,
             "load_backs": self.load_backs,
             "prefetches": self.prefetches,
+            "aborted": self.aborted,
             "integrity": self.integrity,
             "exit": self.exit,
             "seconds": round(self.seconds, 3),
@@ -101,6 +103,7 @@ def summarise(config: Config, report: RunReport) -> Summary:
         evictions=total("evictions"),
         load_backs=sum(r["load_backs"] for r in leads.values()),
         prefetches=total("prefetches"),
+        aborted=sum(len(r["aborted"]) for r in leads.values()),
         integrity=[f"{r.label}: {text}" for r in done for text in (r.result or {})["integrity"]],
         exit={r.label: r.exit for r in report.ranks},
         outcome=report.outcome,

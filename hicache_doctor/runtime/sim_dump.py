@@ -59,8 +59,8 @@ def _members(config: Config, outcome: Outcome) -> Iterator[Source]:
 
 
 def settings(config: Config) -> str:
-    """The launch arguments as the server's ``/server_info`` page gives them (the form of the log's line tells the age of
-    a release, and with it which fixes are in)."""
+    """The launch arguments as the server's ``/server_info`` page gives them (the form of the log's line tells the age
+    of a release, and with it which fixes are in)."""
     return json.dumps(server_log.arguments(config, watchdog=WATCHDOG), indent=1) + "\n"
 
 

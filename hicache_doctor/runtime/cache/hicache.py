@@ -51,7 +51,6 @@ class HiCache(HiCacheStorage):
         self.init_storage()
         self.threshold = 2 if config.write_policy == "write_through_selective" else 1
         self._counts = [0, 0, 0, 0]
-        self._pending_writes: list[tuple[TreeNode, list[int]]] = []
         self._refusals = {q: [f for f in config.faults.refuse if f.queue == q] for q in ("write", "load")}
         self._attempts = {"write": 0, "load": 0}
         self._next_id = 0
@@ -165,8 +164,9 @@ class HiCache(HiCacheStorage):
             self.write_backup_storage(node, hashes, pages)
 
     def _write_before_drop(self, node: TreeNode) -> bool:
-        """Write-back: copy a node to the host before its device pages go, and wait for it."""
-        if node.host_value is not None or (node.parent is not self.tree.root and not self._backed_parent(node)):
+        """Write-back: copy a node to the host before its device pages go, and wait for it. Leaves go first, so its
+        parent need not be backed up yet: it will be when its own turn comes, or take what is below it with it."""
+        if node.host_value is not None:
             return False
         host = self._reserve_host(len(node.hashes))
         if host is None:
@@ -178,10 +178,6 @@ class HiCache(HiCacheStorage):
         if self.cache_controller.storage is not None:
             self.write_backup_storage(node, list(node.hashes), host)
         return True
-
-    @staticmethod
-    def _backed_parent(node: TreeNode) -> bool:
-        return node.parent is not None and node.parent.host_value is not None
 
     # -- L2 to L1
     def init_load_back(self, match: Match) -> list[int]:

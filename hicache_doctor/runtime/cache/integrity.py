@@ -36,7 +36,7 @@ def check(cache: HiCache, scheduler: Scheduler | None = None) -> list[str]:
                 wrong.append(f"{name} has {len(node.value)} device pages for {len(node.hashes)}")
         if node.host_value is not None:
             host += node.host_value
-            if parent.host_value is None:
+            if parent.host_value is None and cache.config.write_policy != "write_back":
                 wrong.append(f"{name} is backed up below a parent that is not")
             if len(node.host_value) != len(node.hashes):
                 wrong.append(f"{name} has {len(node.host_value)} host pages for {len(node.hashes)}")

@@ -323,9 +323,9 @@ class RadixTree:
             pages = node.value
             parent = node.parent
             assert parent is not None
-            if node.host_value is None and node.children:
-                continue
             self.before_drop(node)
+            if node.host_value is None and node.children and not self._drop_below(node):
+                continue
             freed += len(pages)
             self.evictable -= len(pages)
             self.device.give_back(pages)
@@ -341,6 +341,29 @@ class RadixTree:
                 self.offer(node)
             self.offer(parent)
         return freed
+
+    def _drop_below(self, node: TreeNode) -> bool:
+        """Free the host copies below a node that leaves without one (write-back with a full host): what hangs below a
+        hole is of no use. False when something there is still referenced; nothing is freed then."""
+        below: list[TreeNode] = []
+        todo = [node]
+        while todo:
+            children = list(todo.pop().children.values())
+            below += children
+            todo += children
+        if any(n.lock_ref or n.host_ref for n in below):
+            return False
+        for n in reversed(below):
+            assert n.host_value is not None and n.parent is not None
+            self.host.give_back(n.host_value)
+            self.digest ^= mix(n.key, HOST)
+            self.evicted_host += 1
+            self.record(EVICT, n.key, HOST, len(n.hashes) * self.page_size, n.last_access, self.evicted_host)
+            n.host_value = None
+            n.parent = None
+        node.children.clear()
+        node.backed_children = 0
+        return True
 
     def evict_host(self, want: int) -> int:
         """Free at least ``want`` host pages; never the copy of a node that is still resident (#28614)."""
