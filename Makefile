@@ -2,11 +2,16 @@
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
+COMMA := ,
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 SAMPLE := samples/crash_dumps/ack_skew-0.5.12.post1/input
 JOBS ?= 2
+# Installed before the extra `runtime`, so that a chosen build (a CPU one, your image's) stays; empty: tests without torch.
+TORCH ?= torch==2.13.0
+# A package to test the Mooncake backend with; needs libibverbs1. Empty: those tests are skipped.
+MOONCAKE ?=
 
-.PHONY: demo test long lint clean
+.PHONY: demo test long lint matrix clean
 
 demo: $(VENV)/.core
 	$(BIN)/hicache-doctor analyze $(SAMPLE)
@@ -18,6 +23,8 @@ long: $(VENV)/.dev
 	$(BIN)/python -m pytest -n $(JOBS) -m long
 	$(BIN)/python benchmarks/startup.py
 	$(BIN)/python benchmarks/recorder.py
+	$(BIN)/python benchmarks/simulation.py
+	$(BIN)/python benchmarks/runtime.py --real
 	$(BIN)/python benchmarks/logscan.py --full
 
 lint: $(VENV)/.dev
@@ -36,7 +43,9 @@ $(VENV)/.core: pyproject.toml | $(BIN)/python
 	touch $@
 
 $(VENV)/.dev: pyproject.toml | $(BIN)/python
-	$(PIP) -e '.[dev]'
+	$(if $(TORCH),$(PIP) $(TORCH))
+	$(if $(MOONCAKE),$(PIP) $(MOONCAKE))
+	$(PIP) -e '.[dev$(if $(TORCH),$(COMMA)runtime)]'
 	touch $(VENV)/.core $@
 
 clean:

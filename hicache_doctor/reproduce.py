@@ -261,7 +261,7 @@ def _for_real(
     replay = {r: run.outcome.tape(r) for r in range(config.topo.n)}
     try:
         say(f"starting {config.topo.n} processes on the schedule's observations")
-        options = Options(watchdog=4, grace=1.5, scenario=scenario.name)
+        options = Options(watchdog=4, grace=1.5, keep=True, scenario=scenario.name)
         report = launch.run(config, folder / "run", replay=replay, options=options)
         say(f"real processes: {report.outcome} after {report.seconds:.1f} s")
         assert report.dump is not None

@@ -21,12 +21,12 @@ COMMANDS = {
     "query": ("hicache_doctor.cli.query", "Ask a kept incident database in SQL, read-only."),
     "kb": ("hicache_doctor.cli.kb", "Pull requests, releases, and which fix is in which release."),
     "rules": ("hicache_doctor.cli.rules", "List, show, check and test the rules that decide."),
+    "reproduce": ("hicache_doctor.cli.reproduce", "Make a known incident, diagnose it, prove the diagnosis."),
+    "runtime": ("hicache_doctor.cli.runtime", "Run the reference PP + L2/L3 cache runtime in real processes."),
 }
 LATER = {
     "live": "attach to a running deployment",
     "readiness": "the go/no-go report",
-    "reproduce": "make an incident with the reference runtime",
-    "runtime": "run the reference runtime",
     "simulate": "explore schedules of the reference runtime",
     "scan": "which fixes an installed tree contains",
     "collect": "bundle the artefacts of a host",

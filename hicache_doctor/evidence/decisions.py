@@ -1,9 +1,10 @@
 """Decision streams from probe events, and where two ranks that replicate each other first decide differently.
 
 A stream is cut into lanes: what may be compared one to one (a queue, a tier, one instance of a process group). Two
-decisions of a lane meet by ``k1`` and ``k2``, the ordinal that the event states (or its request, where the order among
-requests says nothing) and the place within it, never by time. Only what both ranks have is compared: a rank that is
-merely behind has not diverged. Everything is done in sets of rows, because an incident has events by the million.
+decisions of a lane meet by ``k1`` and ``k2``, the ordinal that the event states (or its turn, where it states none) and
+the place within it, never by time. A rank that is merely behind has not diverged: what it lacks counts only when it went
+beyond that place in the step. ``runtime/streams.py`` is the same definition without a database, and a test holds the two
+together. Everything is done in sets of rows, because an incident has events by the million.
 """
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ if TYPE_CHECKING:
     from hicache_doctor.evidence.store import Store
 
 STREAMS = (
-    "start", "message", "consensus", "drain", "drain_storage", "settle", "submission", "evict", "chunk", "batch",
-    "finish", "digest", "collective", "p2p",
+    "start", "message", "consensus", "drain_storage", "drain", "settle", "submission", "evict", "chunk", "batch",
+    "digest", "finish", "collective", "p2p",
 )  # fmt: skip
 """In the order in which one step takes them: of two differences in the same step the first one is the cause."""
 TIER = {name: tier for tier, name in enumerate(STREAMS)}
@@ -51,11 +52,12 @@ CREATE OR REPLACE TABLE decision_row (
   lane BIGINT, stream UTINYINT, sub BIGINT, inst BIGINT, r INT, k1 BIGINT, k2 BIGINT, step BIGINT, h UBIGINT, e BIGINT);
 """
 
-# kind: (stream, sub-lane, instance, k1, k2, what must be equal). A LRU stamp and a call site are no decisions.
+# kind: (stream, sub-lane, instance, k1, k2, what must be equal). A LRU stamp is no decision. One call of the check may
+# drain at two sites under one ordinal, so a drain's lane is its site.
 DIRECT = {
-    "recv_msg": ("message", "0", "p.dp", "e.b", "0", "e.key, e.a"),
-    "consensus": ("consensus", "0", "p.dp", "e.c", "CAST(e.key AS BIGINT)", "e.a, e.b"),
-    "drain": ("drain", "0", "p.dp", "e.a", "0", "e.b, e.c"),
+    "recv_msg": ("message", "0", "p.dp", "e.b", "0", "e.key, e.a, e.c"),
+    "consensus": ("consensus", "0", "p.dp", "e.c", "0", "e.key, e.a, e.b, e.d"),
+    "drain": ("drain", "e.d", "p.dp", "e.a", "0", "e.b, e.c"),
     "submit": ("submission", "e.a", "p.dp", "e.d", "0", "e.key, e.b, e.c"),
     "evict": ("evict", "e.a", "p.dp", "e.d", "0", "e.key, e.b"),
     "batch": ("batch", "0", "p.dp", "e.a", "e.b", "e.key, e.c, e.d"),
@@ -75,13 +77,13 @@ UNION ALL
 SELECT 'drain_storage', 1, p.dp, p.r, e.a, 0, e.step, hash(e.d), e.rowid
 FROM event e JOIN event_rank p USING (rank) WHERE e.kind = 'drain_storage' AND e.d <> 0
 """
-BY_REQUEST = """
-SELECT CASE e.kind WHEN 'settle' THEN 'settle' WHEN 'chunk' THEN 'chunk' ELSE 'finish' END, 0, p.dp, p.r,
-       row_number() OVER (PARTITION BY p.r, e.kind, e.key ORDER BY coalesce(e.seq, e.rowid)), CAST(e.key AS BIGINT),
-       e.step,
-       CASE e.kind WHEN 'settle' THEN hash(e.a, e.b, e.c, e.d) WHEN 'chunk' THEN hash(e.a, e.b, e.c)
-                   ELSE hash(e.a, e.b) END, e.rowid
-FROM event e JOIN event_rank p USING (rank) WHERE e.kind IN ('settle', 'finish', 'chunk')
+# What states no ordinal is taken in turn. A ring that lost its head lost its count: turns are counted from where every
+# rank of the replica has its events.
+IN_TURN = """
+SELECT e.kind, 0, p.dp, p.r, row_number() OVER (PARTITION BY p.r, e.kind ORDER BY coalesce(e.seq, e.rowid)), 0, e.step,
+       CASE e.kind WHEN 'settle' THEN hash(e.key, e.a, e.b, e.c) ELSE hash(e.key, e.a, e.b) END, e.rowid
+FROM event e JOIN event_rank p USING (rank), (SELECT max(first_step) AS low, min(first_step) AS origin FROM event_rank)
+WHERE e.kind IN ('settle', 'finish', 'chunk') AND (low = origin OR e.step > low)
 """
 # A group is compared among its own members only; which instance a rank is in follows from its place in the grid.
 GROUP = """CASE WHEN {role} IN (1, 2, 3, 6) THEN p.stage_group WHEN {role} IN (4, 7, 9) THEN p.cp_group
@@ -100,38 +102,45 @@ FROM event e JOIN event_rank p USING (rank)
 WHERE e.kind IN ('send', 'recv') AND e.b NOT IN (0, 9, 10) AND e.a BETWEEN 0 AND 16383
 """
 
-# Where both have a decision and it isn't the same one.
+# Where both have a decision and it isn't the same one. Decisions are compared with the first rank of the replica, calls
+# and lists of members with the first one of their group.
 ODD = """
 CREATE OR REPLACE TEMP TABLE odd AS
-WITH ref AS (SELECT lane, min(r) AS r FROM decision_row GROUP BY lane)
+WITH lead AS (SELECT dp, min(r) AS r FROM event_rank GROUP BY dp),
+ref AS (SELECT lane, CASE WHEN any_value(stream) IN ({calls}) OR any_value(stream) = {start} AND any_value(sub) = 7
+                          THEN min(d.r) ELSE any_value(lead.r) END AS r
+        FROM decision_row d LEFT JOIN lead ON lead.dp = d.inst GROUP BY lane)
 SELECT d.lane, d.stream, d.sub, d.inst, a.r AS ra, d.r AS rb, d.k1, d.k2, least(a.step, d.step) AS step, a.e AS ea,
        d.e AS eb
 FROM decision_row d JOIN ref ON ref.lane = d.lane AND ref.r <> d.r
 JOIN decision_row a ON a.lane = d.lane AND a.r = ref.r AND a.k1 = d.k1 AND a.k2 = d.k2
 WHERE a.h <> d.h AND d.inst >= 0
 """
-# Where one has a decision and the other passed the place without one: it has a later one of the same lane, or recorded
-# a later step (calls that drained nothing are not recorded). Peers of a stage walk in step; across stages the decisions
-# that follow a result are given some steps, for a pipeline may run askew.
+# Where one has a decision and the other went on without it: it has a later one of the same stream, or both went beyond
+# the place in the step where it belongs (``step``, ``tier``). Lanes of a queue, a site or a tier are streams of their
+# own; the others share one.
+FAMILY = "CASE WHEN {d}.stream IN ({own}) THEN {d}.lane ELSE {d}.stream * 4503599627370496 + {d}.inst END"
 LACKING = """
 INSERT INTO odd
 WITH lanes AS (SELECT lane, any_value(stream) AS stream, any_value(sub) AS sub, any_value(inst) AS inst
                FROM decision_row WHERE stream IN ({sparse}) GROUP BY lane),
-first AS (SELECT dp, min(r) AS r FROM event_rank GROUP BY dp),
-pairs AS (SELECT l.*, f.r AS ra, p.r AS rb FROM lanes l JOIN first f ON f.dp = l.inst
+lead AS (SELECT dp, min(r) AS r FROM event_rank GROUP BY dp),
+pairs AS (SELECT l.*, f.r AS ra, p.r AS rb FROM lanes l JOIN lead f ON f.dp = l.inst
           JOIN event_rank p ON p.dp = l.inst AND p.r <> f.r),
 sides AS (SELECT *, ra AS has, rb AS lacks FROM pairs UNION ALL SELECT *, rb, ra FROM pairs),
-top AS (SELECT lane, r, max(k1) AS k1 FROM decision_row WHERE stream IN ({sparse}) GROUP BY lane, r),
-slack AS (SELECT max(pp) + 2 AS steps, min(first_step) AS origin FROM event_rank)
+top AS (SELECT {family_d} AS fam, r, max((k1, k2)) AS k FROM decision_row d WHERE stream IN ({sparse}) GROUP BY ALL),
+place AS (SELECT d.r, max(d.stream) AS tier FROM decision_row d JOIN event_rank p ON p.r = d.r AND p.last_step = d.step
+          WHERE d.stream < {calls_from} GROUP BY d.r),
+far AS (SELECT p.r, (p.last_step, coalesce(place.tier, -1)) AS at, p.first_step FROM event_rank p LEFT JOIN place USING (r)),
+origin AS (SELECT min(first_step) AS step FROM event_rank)
 SELECT s.lane, s.stream, s.sub, s.inst, s.ra, s.rb, d.k1, d.k2, d.step, CASE WHEN s.has = s.ra THEN d.e END,
        CASE WHEN s.has = s.rb THEN d.e END
 FROM sides s JOIN decision_row d ON d.lane = s.lane AND d.r = s.has
-JOIN event_rank p ON p.r = s.lacks JOIN event_rank q ON q.r = s.has
+JOIN far p ON p.r = s.lacks JOIN far q ON q.r = s.has
 LEFT JOIN decision_row o ON o.lane = s.lane AND o.r = s.lacks AND o.k1 = d.k1 AND o.k2 = d.k2
-LEFT JOIN top t ON t.lane = s.lane AND t.r = s.lacks, slack
-WHERE o.lane IS NULL AND (p.first_step < d.step OR p.first_step = slack.origin)
-  AND (t.k1 > d.k1 AND s.stream <> {settle}
-       OR p.last_step > d.step + CASE WHEN s.stream IN ({prompt}) OR p.pp = q.pp THEN 0 ELSE slack.steps END)
+LEFT JOIN top t ON t.fam = {family_s} AND t.r = s.lacks, origin
+WHERE o.lane IS NULL AND (p.first_step < d.step OR p.first_step = origin.step)
+  AND (t.k >= (d.k1, d.k2) OR (d.step, d.stream) < least(p.at, q.at))
 """
 # The first one of each pair of ranks in each lane: the lowest step, then the lowest place.
 FIRSTS = """
@@ -160,7 +169,7 @@ place AS (
   SELECT s.lane, s.ra, s.rb, count(*) - 1 AS n FROM side s
   JOIN decision_row d ON d.lane = s.lane AND d.r = CASE WHEN s.ea IS NULL THEN s.rb ELSE s.ra END
    AND d.e <= coalesce(s.ea, s.eb)
-  WHERE s.stream IN ({by_request}) GROUP BY ALL)
+  WHERE s.stream IN ({in_turn}) GROUP BY ALL)
 SELECT ({names})[s.stream + 1] AS stream, coalesce(n.n, CASE WHEN s.stream = 0 THEN 0 ELSE s.k1 END) AS ordinal,
        s.rank_a, s.rank_b, CASE WHEN s.ea IS NULL THEN {nothing} ELSE {text_a} END AS value_a,
        CASE WHEN s.eb IS NULL THEN {nothing} ELSE {text_b} END AS value_b,
@@ -231,7 +240,7 @@ def _fill_rows() -> str:
         f"FROM event e JOIN event_rank p USING (rank) WHERE e.kind = '{kind}'"
         for kind, (stream, sub, inst, k1, k2, values) in DIRECT.items()
     ]
-    selects += [START.format(group=GROUP.format(role="e.b")), STORAGE, BY_REQUEST]
+    selects += [START.format(group=GROUP.format(role="e.b")), STORAGE, IN_TURN]
     selects += [COLLECTIVES.format(group=GROUP.format(role="e.a")), CHANNELS]
     number = " ".join(f"WHEN '{name}' THEN {tier}" for name, tier in TIER.items())
     return (
@@ -245,10 +254,16 @@ def _fill_rows() -> str:
 def _differences(store: Store, text: Any, page_size: int | None) -> None:
     con = store.con
     page = page_size or store.value("SELECT max(a) FROM event WHERE kind = 'start' AND key = 3") or 0
-    sparse = _numbers("message", "consensus", "drain", "drain_storage", "settle", "submission", "evict", "batch")
-    prompt = _numbers("drain", "drain_storage")
-    con.execute(ODD)
-    con.execute(LACKING.format(sparse=sparse, prompt=prompt, settle=TIER["settle"]))
+    own = _numbers("submission", "drain", "evict")
+    con.execute(ODD.format(calls=_numbers("collective", "p2p"), start=TIER["start"]))
+    con.execute(
+        LACKING.format(
+            sparse=", ".join(str(n) for n in range(TIER["message"], TIER["collective"])),
+            family_d=FAMILY.format(d="d", own=own),
+            family_s=FAMILY.format(d="s", own=own),
+            calls_from=TIER["collective"],
+        )
+    )
     con.execute(FIRSTS)
     con.execute(PASSED)
     nothing = (
@@ -262,7 +277,7 @@ def _differences(store: Store, text: Any, page_size: int | None) -> None:
             text_a=text("a"),
             text_b=text("b"),
             page=int(page),
-            by_request=_numbers("settle", "finish", "chunk", "p2p"),
+            in_turn=_numbers("settle", "finish", "chunk", "p2p"),
             rid=_numbers("settle", "chunk", "finish"),
             unsure=_numbers(*UNSURE),
             batch=TIER["batch"],

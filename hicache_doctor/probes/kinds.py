@@ -55,7 +55,6 @@ class Kind(IntEnum):
     LOAD_SNAPSHOT = 51
     IDLE_BATCH = 52
     QUEUES = 53
-    RSS = 54
 
 
 class Q(IntEnum):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from hicache_doctor.errors import UsageError
 from hicache_doctor.runtime.faults import NO_FAULTS, FaultPlan
 from hicache_doctor.runtime.fixes import ALL, Fixes
 from hicache_doctor.runtime.workload import Workload
@@ -81,8 +82,30 @@ class Config:
     waiting_timeout: int = 0
     running_timeout: int = 0
     wire_timeout: int = 20_000_000_000
+    trace: bool = False
+    """Record locks, allocations and LRU stamps too (real runs do)."""
     debug: bool = False
-    """Record locks, allocations and stamps too, and check ownership of slots at every step."""
+    """Check the ownership of slots at every copy and forward."""
+
+    def check(self) -> None:
+        """Refuse what no run can be made of.
+
+        Raises:
+            UsageError: the grid does not fit the model, or a size makes no sense.
+        """
+        topo, shape = self.topo, self.model
+        sizes = {"dp": topo.dp_size, "pp": topo.pp_size, "cp": topo.cp_size, "tp": topo.tp_size}
+        for name, size in sizes.items():
+            if size < 1:
+                raise UsageError(f"impossible topology: {name}_size is {size}; it must be at least 1")
+        if shape.layer_partition and len(shape.layer_partition) != topo.pp_size:
+            raise UsageError(f"a layer partition of {len(shape.layer_partition)} parts for {topo.pp_size} stages")
+        if min(shape.partition(topo.pp_size)) < 1:
+            raise UsageError(f"impossible topology: {topo.pp_size} stages for {shape.layers} layers; a stage needs one")
+        if shape.heads % topo.tp_size:
+            raise UsageError(f"impossible topology: {shape.heads} heads cannot be split over tp_size {topo.tp_size}")
+        if min(self.page_size, self.device_pages, self.max_running, self.chunk_tokens) < 1:
+            raise UsageError("page size, device pages, running requests and chunk size must be at least 1")
 
     def but(self, **changes: Any) -> Config:
         """The same run with some fields changed."""

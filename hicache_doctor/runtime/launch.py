@@ -8,6 +8,7 @@ it takes one run after the other, a JSON document a line, and imports torch only
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import json
 import os
 import select
@@ -170,11 +171,28 @@ def _say(words: dict[str, Any]) -> None:
         os.write(1, json.dumps(words).encode() + b"\n")
 
 
+@contextlib.contextmanager
+def _with_service(spec: Spec) -> Iterator[Spec]:
+    """Mooncake's master for the length of the run, in a network of its own: its clients listen on every address."""
+    if spec.config.l3 != "mooncake":
+        yield spec
+        return
+    from hicache_doctor.runtime.storage.mooncake_service import MooncakeService, enter_namespace, missing
+
+    spec.check()
+    for reason in (missing(), enter_namespace()):
+        if reason:
+            raise UsageError(reason)
+    with tempfile.TemporaryDirectory(prefix="hicache-doctor-l3-") as folder, MooncakeService(folder) as service:
+        yield dataclasses.replace(spec, config=spec.config.but(l3_path=service.address))
+
+
 def _one(document: str, wish: _Wish) -> int:
     try:
         from hicache_doctor.runtime.supervise import supervise
 
-        report = supervise(Spec.from_json(json.loads(document)), _say, wish)
+        with _with_service(Spec.from_json(json.loads(document))) as spec:
+            report = supervise(spec, _say, wish)
     except DoctorError as e:
         _say({"type": "error", "class": type(e).__name__, "text": str(e)})
         return e.exit_code

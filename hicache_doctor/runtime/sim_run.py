@@ -71,6 +71,7 @@ def run(
 ) -> SimRun:
     """Run ``config`` to its end, its first failure, or a deadlock. Without a real service ``l3`` is kept in memory;
     ``shelf`` hands over what an earlier run stored."""
+    config.check()
     if config.l3 is not None:
         config = config.but(l3="memory")
     requests = config.workload.build(config.seed)

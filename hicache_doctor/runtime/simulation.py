@@ -189,7 +189,7 @@ class SimWorld(WireEnd):
         self._engines: dict[str, SimEngine] = {}
         self._skew = sum(ns for who, ns in faults.clock_skew if who == rank)
         self._clock_step = max(1, faults.clock_step)
-        self._read = 0
+        self._read = -(1 << 62)
         self._jumps = {step: ns for who, ns, step in faults.clock_jump if who == rank}
         self._lag = sum(ns for pp, ns in faults.lag_stage if pp == at.pp)
         self._kill = min((step for who, step in faults.kill if who == rank), default=NEVER)

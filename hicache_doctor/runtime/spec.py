@@ -28,6 +28,8 @@ class Options:
     """How many rounds of py-spy over all ranks, before what is hung is killed."""
     sample: float = 1.0
     """Between two readings of the ranks' memory."""
+    keep: bool = False
+    """Pack a dump even when all ranks ended in order (a wrong answer and a leak raise nothing)."""
     device: str = "cpu"
     scenario: str = ""
     """Only for the truth file."""
@@ -53,13 +55,10 @@ class Spec:
             UsageError: the topology is impossible, an option has no sense, or the folder is in use.
         """
         topo = self.config.topo
-        sizes = {"dp": topo.dp_size, "pp": topo.pp_size, "cp": topo.cp_size, "tp": topo.tp_size}
-        for name, size in sizes.items():
-            if size < 1:
-                raise UsageError(f"impossible topology: {name}_size is {size}; it must be at least 1")
         if topo.n > MOST_RANKS:
-            grid = " x ".join(f"{name} {size}" for name, size in sizes.items())
+            grid = f"dp {topo.dp_size} x pp {topo.pp_size} x cp {topo.cp_size} x tp {topo.tp_size}"
             raise UsageError(f"impossible topology: {grid} are {topo.n} ranks; at most {MOST_RANKS} run on one host")
+        self.config.check()
         if ":" not in self.main:
             raise UsageError(f"main {self.main!r} is not of the form module:function")
         if self.out.exists() and (not self.out.is_dir() or any(self.out.iterdir())):

@@ -332,7 +332,7 @@ def test_the_dump_is_what_a_deployment_leaves_and_the_truth_lies_beside_it(run: 
     rows = rows_of(report.dump, tmp_path / "spool")
     settings = {(r.key, r.value) for r in rows if isinstance(r, Setting)}
     assert {("pp_size", "2"), ("tp_size", "2"), ("enable_hierarchical_cache", "True")} <= settings
-    assert ("sglang_release_bound", "<0.5.19") in settings
+    assert not any(key == "sglang_release_bound" for key, _ in settings)
     memory = [r for r in rows if isinstance(r, Sample) and r.name == "rss_bytes"]
     assert {r.rank for r in memory} == set(RANKS)
     assert {r.pid for r in memory} == {r.pid for r in report.ranks}

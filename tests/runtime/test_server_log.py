@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import re
+from pathlib import Path
 
 from hicache_doctor.artifacts.batch_line import parse_batch
-from hicache_doctor.artifacts.server_args import parse_server_args
+from hicache_doctor.artifacts.inventory import read_all
 from hicache_doctor.artifacts.vocabulary import load
+from hicache_doctor.evidence.rows import Setting
 from hicache_doctor.runtime import server_log
 from hicache_doctor.runtime.config import Config
 from hicache_doctor.runtime.world import Topology
@@ -16,7 +19,6 @@ CONFIG = Config(topo=Topology(pp_size=4, tp_size=2), host_bytes=500_000_000, l3=
 
 def test_every_line_is_known_and_bounds_no_release() -> None:
     texts = [
-        server_log.server_args(server_log.arguments(CONFIG)),
         server_log.INIT_BEGIN,
         server_log.init_ends(0.031),
         server_log.kv_cache(384, 98304),
@@ -35,12 +37,14 @@ def test_every_line_is_known_and_bounds_no_release() -> None:
     assert found["hicache_initialized"]["tokens"] == "640"
 
 
-def test_the_arguments_are_read_back() -> None:
-    values, cut = parse_server_args(server_log.server_args(server_log.arguments(CONFIG)))
-    assert not cut
+def test_the_arguments_are_read_back(tmp_path: Path) -> None:
+    page = tmp_path / "server_info.json"
+    page.write_text(json.dumps(server_log.arguments(CONFIG), indent=1))
+    (read,) = read_all([str(page)], load(), spool=tmp_path, stdin=None, whole_digest=False)
+    values = {r.key: r.value for r in read.rows if isinstance(r, Setting)}
     assert (values["pp_size"], values["tp_size"], values["hicache_storage_backend"]) == ("4", "2", "file")
     assert (values["hicache_size"], values["hicache_write_policy"]) == ("0.5", "write_through")
-    assert values["chunked_prefill_size"] == "64"
+    assert values["chunked_prefill_size"] == "64" and "sglang_release_bound" not in values
 
 
 def test_batch_lines_are_read_back() -> None:

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from hicache_doctor.probes.kinds import Capacity, Kind, Q, Why
+from hicache_doctor.probes.kinds import Capacity, Kind, Q, Tier, Why
 from hicache_doctor.runtime.cache.cache_controller import HiCacheController
 from hicache_doctor.runtime.cache.hicache_storage import HiCacheStorage
-from hicache_doctor.runtime.cache.memory_pool import PagePool
+from hicache_doctor.runtime.cache.memory_pool import PagePool, pool
 from hicache_doctor.runtime.cache.radix_tree import Match, RadixTree, TreeNode
 from hicache_doctor.runtime.cache.stats import Stats
 from hicache_doctor.runtime.config import Config
@@ -35,11 +35,11 @@ class HiCache(HiCacheStorage):
         self.config = config
         self.fixes = config.fixes
         self.page_size = config.page_size
-        self.device = PagePool(config.device_pages)
+        self.device = pool(config.device_pages, world, Tier.DEVICE, trace=config.trace)
         host_pages = self.host_capacity(model)
-        self.host = PagePool(host_pages)
+        self.host = pool(host_pages, world, Tier.HOST, trace=config.trace)
         wall = not self.unified and Fix.LOGICAL_CLOCK not in self.fixes
-        self.tree = RadixTree(world, self.device, self.host, self.page_size, wall_clock=wall, debug=config.debug)
+        self.tree = RadixTree(world, self.device, self.host, self.page_size, wall_clock=wall, trace=config.trace)
         self.tree.on_hit = self._inc_hit_count
         if config.write_policy == "write_back":
             self.tree.before_drop = self._write_before_drop

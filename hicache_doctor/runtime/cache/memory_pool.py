@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from hicache_doctor.probes.kinds import Kind, Tier
+from hicache_doctor.runtime.world import World
+
 
 class PagePool:
     """Free pages of one tier, numbered from 1 (page 0 is the padding page, as upstream)."""
@@ -31,3 +34,32 @@ class PagePool:
     def available(self) -> int:
         """How many pages are free."""
         return len(self.free)
+
+
+class TracedPool(PagePool):
+    """A pool that records what it hands out and takes back."""
+
+    __slots__ = ("tier", "world")
+
+    def __init__(self, size: int, world: World, tier: Tier) -> None:
+        super().__init__(size)
+        self.world = world
+        self.tier = int(tier)
+
+    def alloc(self, n: int) -> list[int] | None:
+        """As of any pool."""
+        pages = super().alloc(n)
+        if pages:
+            self.world.record(int(Kind.ALLOC), 0, self.tier, n, len(self.free))
+        return pages
+
+    def give_back(self, pages: list[int]) -> None:
+        """As of any pool."""
+        super().give_back(pages)
+        if pages:
+            self.world.record(int(Kind.FREE), 0, self.tier, len(pages), len(self.free))
+
+
+def pool(size: int, world: World, tier: Tier, *, trace: bool) -> PagePool:
+    """The pool of a tier."""
+    return TracedPool(size, world, tier) if trace else PagePool(size)

@@ -83,14 +83,14 @@ class RadixTree:
     """Tree and ledgers of one rank; sizes are pages. ``on_hit`` is called for each node that an insert meets."""
 
     def __init__(
-        self, world: World, device: PagePool, host: PagePool, page_size: int, *, wall_clock: bool, debug: bool
+        self, world: World, device: PagePool, host: PagePool, page_size: int, *, wall_clock: bool, trace: bool
     ) -> None:
         self.world = world
         self.record = world.record
         self.device, self.host = device, host
         self.page_size = page_size
         self.wall_clock = wall_clock
-        self.debug = debug
+        self.trace = trace
         self.root = TreeNode([], None)
         self.root.value, self.root.host_value = [], []
         self.root.lock_ref = self.root.host_ref = 1
@@ -132,7 +132,7 @@ class RadixTree:
                 m = self._common(child, hashes, i, n)
                 child = self.split(child, m)
             child.last_access = stamp
-            if self.debug:
+            if self.trace:
                 self.record(CLOCK, child.key, stamp)
             if child.value is not None:
                 pages += child.value
@@ -256,7 +256,7 @@ class RadixTree:
     # -- references
     def inc_lock_ref(self, node: TreeNode) -> None:
         """Protect the path to the root from device eviction."""
-        if self.debug:
+        if self.trace:
             self.record(int(Kind.LOCK), node.key, node.lock_ref + 1)
         while node.parent is not None:
             if node.lock_ref == 0 and node.value is not None:
@@ -267,7 +267,7 @@ class RadixTree:
 
     def dec_lock_ref(self, node: TreeNode) -> None:
         """Undo one :meth:`inc_lock_ref` of the same node."""
-        if self.debug:
+        if self.trace:
             self.record(int(Kind.UNLOCK), node.key, node.lock_ref - 1)
         while node.parent is not None:
             node.lock_ref -= 1

@@ -92,6 +92,23 @@ def differences(
     return sorted(found, key=lambda d: d.request)
 
 
+def logit_differences(
+    config: Config,
+    prompts: Sequence[Sequence[int]],
+    produced: Sequence[Sequence[int]],
+    tops: Sequence[Sequence[float]],
+    batch: int = 64,
+) -> float:
+    """The largest distance between the logit with which a token was chosen and the one it has without a cache."""
+    largest = 0.0
+    for group in _groups([len(p) + len(t) for p, t in zip(prompts, produced, strict=True)], batch):
+        logits = _all_logits(config.model, [[*prompts[i], *produced[i]] for i in group])
+        for row, i in zip(logits, group, strict=True):
+            for k, (token, top) in enumerate(zip(produced[i], tops[i], strict=False)):
+                largest = max(largest, abs(float(row[len(prompts[i]) + k - 1][token]) - top))
+    return largest
+
+
 def _groups(lengths: Sequence[int], batch: int) -> Iterator[list[int]]:
     order = sorted(range(len(lengths)), key=lambda i: (lengths[i], i))
     for at in range(0, len(order), batch):

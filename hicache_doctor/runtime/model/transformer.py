@@ -44,6 +44,8 @@ class Sampled:
     position: int
     token: int
     margin: float
+    top: float
+    """The winner's logit."""
     logits: torch.Tensor | None
 
 
@@ -169,7 +171,8 @@ class TransformerModel:
             if item.sample:
                 tokens.append(token)
                 kept = row.cpu().clone() if self._keep else None
-                self.samples.append(Sampled(item.rid, item.start + len(item.ids), token, top - second, kept))
+                at = item.start + len(item.ids)
+                self.samples.append(Sampled(item.rid, at, token, top - second, top, kept))
         return tokens
 
     def write_back(self, device: Sequence[int], host: Sequence[int]) -> Copy:

@@ -69,14 +69,19 @@ def run_rank(
     arrivals = WorkloadArrivals(requests, config.faults, mine)
     scheduler = Scheduler(world, config, model, cache, requests, arrivals)
     scheduler.profile_and_init_predictor()
+    started = world.now()
     if scheduler.disaggregated:
         scheduler.event_loop_pp_disagg_prefill()
     else:
         scheduler.event_loop_pp()
+    loop_ns = world.now() - started
     cache.close()
     stats = cache.stats
+    samples = getattr(model, "samples", [])
     return {
+        "logits": [[s.rid, s.position, s.top, s.margin] for s in samples],
         "steps": scheduler.step,
+        "loop_ns": loop_ns,
         "batches": scheduler.forwards,
         "outputs": {r.rid: r.tokens[r.prompt :] for r in scheduler.done.values()},
         "prompts": {r.rid: len(r.tokens) - r.output for r in scheduler.done.values()},

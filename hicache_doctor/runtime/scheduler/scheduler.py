@@ -27,7 +27,7 @@ from hicache_doctor.runtime.world import MASK, World
 BATCH, DECODE, DIGEST = int(Kind.BATCH), int(Kind.DECODE), int(Kind.DIGEST)
 RECV_MSG, CHUNK = int(Kind.RECV_MSG), int(Kind.CHUNK)
 REQUEST, ABORT, TIMEOUT = int(Msg.REQUEST), int(Msg.ABORT), int(Msg.TIMEOUT)
-NOTHING, QUEUES = int(Found.NOTHING), int(Kind.QUEUES)
+NOTHING, QUEUES, POOL = int(Found.NOTHING), int(Kind.QUEUES), int(Kind.POOL)
 GAUGES_EVERY = 8
 
 
@@ -93,6 +93,9 @@ class Scheduler(
             occupied = cache.cache_controller.prefetch_tokens_occupied
             waiting = len(self.waiting_queue)
             self.record(QUEUES, 0, len(self.bootstrapping), waiting, len(cache.ongoing_prefetch), occupied)
+            size, tree = self.page_size, cache.tree
+            free = (cache.device.available * size, cache.host.available * size)
+            self.record(POOL, 0, *free, tree.evictable * size, tree.protected * size)
 
     def _took_effect(self, kind: int, rid: int, effect: int) -> None:
         self.record(RECV_MSG, rid, kind, self.messages, effect, self.step % self.depth)
