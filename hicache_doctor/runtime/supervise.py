@@ -101,7 +101,8 @@ class _Run:
             if self.stop():
                 self.grid.kill("interrupted")
                 return "interrupted"
-            for child in self.grid.reap():
+            # Of those that ended between two looks, whoever died of a signal was not told to by a closed socket.
+            for child in sorted(self.grid.reap(), key=lambda c: c.exit is None or c.exit >= 0):
                 if child.exit and failed_at is None:
                     failed_at = time.monotonic()
                     self.server.say(server_log.subprocess_crashed(child.rank, child.pid, child.exit))
