@@ -27,6 +27,7 @@ from hicache_doctor.runtime.world import MASK, World
 BATCH, DECODE, DIGEST, FINISH = int(Kind.BATCH), int(Kind.DECODE), int(Kind.DIGEST), int(Kind.FINISH)
 RECV_MSG, CHUNK, POOL = int(Kind.RECV_MSG), int(Kind.CHUNK), int(Kind.POOL)
 REQUEST, ABORT, TIMEOUT = int(Msg.REQUEST), int(Msg.ABORT), int(Msg.TIMEOUT)
+BLOCK, UNBLOCK = int(Msg.BLOCK), int(Msg.UNBLOCK)
 NOTHING, QUEUES = int(Found.NOTHING), int(Kind.QUEUES)
 GAUGES_EVERY = 8
 
@@ -78,7 +79,7 @@ class Scheduler(SchedulerPPMixin, SchedulerPlanMixin, SchedulerChunkMixin, Sched
                         self.intents.append(rid)
                     continue
                 effect = self.abort_request(rid)
-            else:
+            elif kind not in (BLOCK, UNBLOCK):  # those take effect where requests come in
                 self.apply_consensus(kind, rid)
             self._took_effect(kind, rid, effect)
         if self.step % GAUGES_EVERY == 0:
