@@ -93,4 +93,3 @@ class SimDesk:
             else:
                 self._waiting = kernel.current
                 kernel.block(("get", "first loads"))
-

@@ -10,7 +10,7 @@ from hicache_doctor.runtime import streams
 from hicache_doctor.runtime.config import Config
 from hicache_doctor.runtime.model.base import Model
 from hicache_doctor.runtime.model.null import NullModel
-from hicache_doctor.runtime.scheduler.dp_controller import CONTROLLER, DataParallelController
+from hicache_doctor.runtime.scheduler.dp_controller import DataParallelController
 from hicache_doctor.runtime.scheduler.main import run_rank
 from hicache_doctor.runtime.sim_dp import SimDesk
 from hicache_doctor.runtime.sim_kernel import Chooser
@@ -19,7 +19,7 @@ from hicache_doctor.runtime.simulation import Simulation
 from hicache_doctor.runtime.storage.memory import Shelf
 from hicache_doctor.runtime.storage.open import open_storage
 from hicache_doctor.runtime.workload import Request
-from hicache_doctor.runtime.world import Storage, Tape, World, mix
+from hicache_doctor.runtime.world import CONTROLLER, Storage, Tape, World, mix
 
 
 @dataclass(slots=True)

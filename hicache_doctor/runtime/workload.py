@@ -15,8 +15,8 @@ from hicache_doctor.runtime.world import Rand, mix
 class Request:
     """One request. ``step`` is its earliest arrival; ``after`` the request whose answer it follows up, or -1.
 
-    ``abort_after`` steps after its arrival the client goes away (-1: never). ``routed``: a router in front has chosen its
-    DP group already (that number modulo the groups; -1: it has not).
+    ``abort_after`` steps after its arrival the client goes away (-1: never). ``routed``: a router in front has chosen
+    its DP group already (that number modulo the groups; -1: it has not).
     """
 
     rid: int
@@ -47,8 +47,8 @@ class Workload:
     routed: int = 0
     """Percent of the conversations whose DP group a router in front has chosen."""
     block_at: int = -1
-    """The step at which the DP controller tells all workers to hold new requests back, for ``block_for`` steps (-1: never;
-    without a controller nobody says so)."""
+    """The step at which the DP controller tells all workers to hold new requests back, for ``block_for`` steps (-1:
+    never; without a controller nobody says so)."""
     block_for: int = 10
     name: str = "mixed"
 

@@ -16,6 +16,9 @@ TapeKey = tuple[int, str, int]
 """(step, or ordinal of a background operation; kind of observation; n-th of that kind there)."""
 Tape = Sequence[tuple[TapeKey, Vector]]
 
+CONTROLLER = -1
+"""The DP controller's key among the tapes of ranks."""
+
 
 def mix(a: int, b: int) -> int:
     """A 64-bit hash of two integers that is the same in every process, Python version and run (never ``hash()``)."""

@@ -1,7 +1,7 @@
 """The data-parallel controller at work: sends the workload's requests, aborts and global messages to the DP groups.
 
-Written once for both worlds, against a :class:`Desk`. :meth:`DataParallelController.turn` never blocks: in real processes
-the launcher calls it between two looks at its ranks, in the simulation a task of its own does.
+Written once for both worlds, against a :class:`Desk`. :meth:`DataParallelController.turn` never blocks: in real
+processes the launcher calls it between two looks at its ranks, in the simulation a task of its own does.
 
 What the workload calls a step is a millisecond of the controller's clock, from the moment at which every group has said
 its first load. So arrival at a rank is physical: each rank observes it by its own step, and the controller observes the
@@ -24,8 +24,6 @@ from hicache_doctor.runtime.scheduler.load import Board
 from hicache_doctor.runtime.workload import Request
 from hicache_doctor.runtime.world import Vector
 
-CONTROLLER = -1
-"""The controller's key among the tapes of ranks."""
 STEP_NS = 1_000_000
 LETTER = 8
 """Integers of a letter: message class, rid, group, policy, load of the group as believed before, and the snapshot that
@@ -38,7 +36,9 @@ LOADS = "loads"
 class Desk(Protocol):
     """What the controller has of its world."""
 
-    board: Board
+    @property
+    def board(self) -> Board:
+        """Where the groups say how busy they are."""
 
     def now(self) -> int:
         """Nanoseconds, monotonic."""

@@ -224,7 +224,7 @@ class SchedulerPPMixin:
 
     # -- DP attention
     def _mlp_sync(self: Scheduler, batch: ScheduleBatch | None) -> None:
-        """Under DP attention the groups compute their MLPs together: how many tokens are there, is anyone still busy."""
+        """Under DP attention the groups compute their MLPs together: how many tokens are there, is anyone busy."""
         tokens = batch.forward.tokens if batch is not None else 0
         at_rest = batch is None and self._quiet()
         self.mlp_tokens, active = self.world.all_reduce("mlp", "sum", (tokens, int(not at_rest)), "mlp_sync")
