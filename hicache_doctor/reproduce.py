@@ -25,7 +25,7 @@ from hicache_doctor.runtime.scenarios import Scenario
 from hicache_doctor.runtime.sim_run import SimRun
 from hicache_doctor.runtime.spec import Options
 from hicache_doctor.runtime.streams import summary
-from hicache_doctor.runtime.world import Tape
+from hicache_doctor.runtime.world import CONTROLLER, Tape
 from hicache_doctor.signatures.verdict import Verdict
 
 Say = Callable[[str], None]
@@ -145,7 +145,7 @@ def reproduce(
         raise UsageError(f"{scenario.name} is shown by the simulation only; leave out --world processes")
     tools = tools or Tools.load()
     run, seed, tries = find(scenario, say=say)
-    tapes: dict[int, Tape] = {r: run.outcome.tape(r) for r in range(run.config.topo.n)}
+    tapes = run.tapes()
     notes: list[str] = []
     if world == "processes":
         tapes = _for_real(scenario, run, out, force=force, say=say, notes=notes)
@@ -177,7 +177,7 @@ def counterfactual(
     say: Say = lambda text: None,
 ) -> tuple[Trial | None, Trial | None]:
     """The failed run again on its leader's tape: with the verdict's one repair, with the smallest set that helps."""
-    leaders = {r: t for r, t in tapes.items() if config.topo.place(r).pp == 0}
+    leaders = {r: t for r, t in tapes.items() if r == CONTROLLER or config.topo.place(r).pp == 0}
     off = [f for f in Fix if f not in config.fixes]
     if config.fixes.ack_counts != "pp0" and Fix.ACK_COUNTS not in off:
         off.append(Fix.ACK_COUNTS)
@@ -258,7 +258,7 @@ def _for_real(
     config = run.config
     if config.l3 is not None:
         config = config.but(l3="file", l3_path=str(folder / "l3"))
-    replay = {r: run.outcome.tape(r) for r in range(config.topo.n)}
+    replay = run.tapes()
     try:
         say(f"starting {config.topo.n} processes on the schedule's observations")
         options = Options(watchdog=4, grace=1.5, keep=True, scenario=scenario.name)

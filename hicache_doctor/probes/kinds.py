@@ -99,6 +99,8 @@ class Msg(IntEnum):
     CONTROL = 3
     STOP = 4
     BOOTSTRAP = 5
+    BLOCK = 6
+    UNBLOCK = 7
 
 
 class Found(IntEnum):

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from hicache_doctor.errors import InputError
+from hicache_doctor.runtime.dp_lines import Desk
 from hicache_doctor.runtime.pulse import Pulse
 from hicache_doctor.runtime.rank_process import Seat, run_scheduler_process, set_title
 from hicache_doctor.runtime.spec import Spec
@@ -32,11 +33,12 @@ class Child:
 class Grid:
     """All ranks of a run. The calling process must have imported torch and must have one thread."""
 
-    def __init__(self, spec: Spec, pulse: Pulse, rendezvous: str) -> None:
+    def __init__(self, spec: Spec, pulse: Pulse, rendezvous: str, desk: Desk | None = None) -> None:
         self.children: list[Child] = []
         self._spec = spec
         self._pulse = pulse
         self._rendezvous = rendezvous
+        self._desk = desk
         self._hold, self._held = os.pipe()
         self._holding = True
 
@@ -49,7 +51,7 @@ class Grid:
         set_title(CONTROLLER)
         me = os.getpid()
         for rank in range(self._spec.config.topo.n):
-            seat = Seat(self._spec, rank, self._rendezvous, me, self._hold, self._held)
+            seat = Seat(self._spec, rank, self._rendezvous, me, self._hold, self._held, self._desk)
             try:
                 pid = os.fork()
             except OSError as e:
@@ -61,6 +63,8 @@ class Grid:
                 finally:
                     os._exit(70)
             self.children.append(Child(rank, seat.label, pid))
+        if self._desk is not None:
+            self._desk.forked()
 
     @property
     def alive(self) -> list[Child]:

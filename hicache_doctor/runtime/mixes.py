@@ -4,7 +4,7 @@ least of that work without which equal tokens would prove nothing."""
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from hicache_doctor.errors import UsageError
@@ -13,7 +13,7 @@ from hicache_doctor.runtime.faults import FaultPlan
 from hicache_doctor.runtime.workload import Workload
 
 TIGHT = {"device_pages": 70, "host_pages": 70}
-REREAD = {"prefixes": 14, "prefix": 60, "suffix": 8, "gap": 6, "new_tokens": 3}
+REREAD = Workload(requests=60, prefixes=14, prefix=60, suffix=8, gap=6, new_tokens=3)
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,17 +30,20 @@ MIXES: Mapping[str, Mix] = {
     "shared": Mix(
         "a few shared prefixes, decode after prefill",
         Workload(),
-        floors={"hits.l1": 200, "hits.l2": 20, "evictions.l1": 40, "evictions.l2": 20, "load_backs": 3},
+        {"device_pages": 64, "host_pages": 160},
+        {"hits.l1": 150, "hits.l2": 20, "evictions.l1": 40, "load_backs": 3},
     ),
     "turns": Mix(
         "conversations of three turns",
         Workload(requests=60, turns=3, prefix=24, suffix=16),
-        floors={"hits.l1": 200, "hits.l2": 20, "load_backs": 3},
+        {"device_pages": 64, "host_pages": 240},
+        {"hits.l1": 150, "hits.l2": 20, "load_backs": 3},
     ),
     "aborts": Mix(
         "every third client goes away",
         Workload(requests=80, aborts=35, new_tokens=10),
-        floors={"hits.l1": 200, "hits.l2": 20, "aborted": 8},
+        {"device_pages": 64},
+        {"hits.l1": 150, "hits.l2": 10, "aborted": 8},
     ),
     "chunked": Mix(
         "prompts longer than a chunk",
@@ -56,33 +59,33 @@ MIXES: Mapping[str, Mix] = {
     ),
     "reread": Mix(
         "more prefixes than the host holds, so that L3 is read",
-        Workload(requests=60, **REREAD),
+        REREAD,
         TIGHT,
         {"hits.l1": 50, "hits.l2": 30, "hits.l3": 40, "prefetches.settled": 8, "prefetches.revoked": 5},
     ),
     "restart": Mix(
         "L3 is restarted empty in the middle",
-        Workload(requests=80, **REREAD),
+        replace(REREAD, requests=80),
         {**TIGHT, "faults": FaultPlan(restart_l3=120)},
         {"hits.l2": 30, "hits.l3": 20, "prefetches.settled": 5, "prefetches.revoked": 5},
     ),
     "gone": Mix(
         "clients go away while L3 is being read",
-        Workload(requests=80, aborts=50, **REREAD),
+        replace(REREAD, requests=80, aborts=50),
         TIGHT,
         {"hits.l2": 10, "hits.l3": 20, "prefetches.settled": 5, "aborted": 4},
     ),
     "back": Mix(
         "write-back: the host is written when the device evicts",
-        Workload(requests=60),
-        {"write_policy": "write_back", "device_pages": 70},
-        {"hits.l1": 150, "hits.l2": 10, "load_backs": 1},
+        REREAD,
+        {"write_policy": "write_back", "device_pages": 70, "host_pages": 300},
+        {"hits.l1": 50, "hits.l2": 60, "load_backs": 5},
     ),
     "planned": Mix(
         "the first stage's plan instead of replicated schedulers",
-        Workload(requests=60),
-        {"scheduler": "planned"},
-        {"hits.l1": 200, "hits.l2": 20, "load_backs": 3},
+        REREAD,
+        {"scheduler": "planned", **TIGHT},
+        {"hits.l1": 50, "hits.l2": 20, "load_backs": 3},
     ),
     "burst": Mix(
         "everything at once",

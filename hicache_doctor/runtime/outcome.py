@@ -12,7 +12,7 @@ from typing import Any
 from hicache_doctor.errors import InputError
 from hicache_doctor.runtime import tape_file
 from hicache_doctor.runtime.rank_log import file_stem
-from hicache_doctor.runtime.world import Tape
+from hicache_doctor.runtime.world import CONTROLLER, Tape
 
 _PEER_LOST = re.compile(r"Connection (?:closed|reset) by peer|Broken pipe|Socket closed")
 _TIMED_OUT = re.compile(r"Timed out waiting|[Tt]imeout caused pair closure|wait timeout after")
@@ -96,8 +96,10 @@ class RunReport:
         return tape_file.read(self.out / "tapes" / f"{file_stem(self.ranks[rank].label)}.jsonl")
 
     def tapes(self) -> dict[int, Tape]:
-        """The tapes of all ranks, as a replay takes them."""
-        return {r.rank: self.tape(r.rank) for r in self.ranks}
+        """The tapes of all ranks, and of the DP controller where there is one, as a replay takes them."""
+        tapes = {r.rank: self.tape(r.rank) for r in self.ranks}
+        path = self.out / "tapes" / tape_file.CONTROLLER_TAPE
+        return {**tapes, CONTROLLER: tape_file.read(path)} if path.exists() else tapes
 
     def save(self) -> None:
         """Write the summary into the run's folder."""

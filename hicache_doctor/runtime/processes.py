@@ -19,7 +19,7 @@ from hicache_doctor.runtime.pulse import Pulse
 from hicache_doctor.runtime.rank_log import RankLog
 from hicache_doctor.runtime.recording import Recording
 from hicache_doctor.runtime.tape_file import TapeWriter
-from hicache_doctor.runtime.world import Observations, Proxy, Tape, Vector
+from hicache_doctor.runtime.world import Line, Observations, Proxy, Tape, Vector
 
 if TYPE_CHECKING:
     import torch
@@ -46,6 +46,7 @@ class ProcessWorld:
         replay: Tape | None = None,
         device: str = "cpu",
         tape: Path | None = None,
+        line: Line | None = None,
     ) -> None:
         record = recording.make_record()
         self._pulse = pulse
@@ -55,6 +56,7 @@ class ProcessWorld:
         self.topo = config.topo
         self.at = config.topo.place(self.rank)
         self.step = 0
+        self.line = line
         self.device = device
         self.observations = Observations(replay)
         self._record = record

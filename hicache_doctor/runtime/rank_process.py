@@ -22,12 +22,13 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from hicache_doctor.runtime import server_log
+from hicache_doctor.runtime.dp_lines import Desk
 from hicache_doctor.runtime.outcome import kind_of
 from hicache_doctor.runtime.pulse import Pulse, State
 from hicache_doctor.runtime.rank_log import RankLog, file_stem
 from hicache_doctor.runtime.recording import Recording, open_recording
 from hicache_doctor.runtime.spec import Spec
-from hicache_doctor.runtime.world import Stop
+from hicache_doctor.runtime.world import Line, Stop
 
 EX_DISK_FULL = os.EX_IOERR
 FLIGHT_SIGNAL = signal.SIGUSR2
@@ -46,6 +47,8 @@ class Seat:
     launcher: int
     hold: int
     held: int
+    desk: Desk | None = None
+    """The DP controller's, for this rank to take its line from."""
 
     @property
     def label(self) -> str:
@@ -106,6 +109,7 @@ class _Rank:
         self.log = RankLog(seat.file("logs", ".log"), seat.label)
         self.recording: Recording | None = None
         self.world: Any = None
+        self.line: Line | None = None
         self.notes: list[str] = []
         self._last = threading.Lock()
 
@@ -120,6 +124,8 @@ class _Rank:
         if os.getppid() != self.seat.launcher:
             os._exit(1)
         os.close(self.seat.held)
+        if self.seat.desk is not None:
+            self.line = self.seat.desk.line_of(self.seat.rank)
         null = os.open(os.devnull, os.O_RDONLY)
         os.dup2(null, 0)
         os.close(null)
@@ -161,6 +167,7 @@ class _Rank:
             replay=None if spec.replay is None else spec.replay.get(self.seat.rank, []),
             device=options.device,
             tape=self.seat.file("tapes", ".jsonl"),
+            line=self.line,
         )
         self.pulse.meet(self.seat.rank, time.monotonic_ns())
         return self.world

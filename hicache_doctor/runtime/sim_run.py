@@ -10,14 +10,16 @@ from hicache_doctor.runtime import streams
 from hicache_doctor.runtime.config import Config
 from hicache_doctor.runtime.model.base import Model
 from hicache_doctor.runtime.model.null import NullModel
+from hicache_doctor.runtime.scheduler.dp_controller import DataParallelController
 from hicache_doctor.runtime.scheduler.main import run_rank
+from hicache_doctor.runtime.sim_dp import SimDesk
 from hicache_doctor.runtime.sim_kernel import Chooser
 from hicache_doctor.runtime.sim_outcome import Outcome
 from hicache_doctor.runtime.simulation import Simulation
 from hicache_doctor.runtime.storage.memory import Shelf
 from hicache_doctor.runtime.storage.open import open_storage
 from hicache_doctor.runtime.workload import Request
-from hicache_doctor.runtime.world import Storage, Tape, World, mix
+from hicache_doctor.runtime.world import CONTROLLER, Storage, Tape, World, mix
 
 
 @dataclass(slots=True)
@@ -28,6 +30,15 @@ class SimRun:
     outcome: Outcome
     requests: list[Request]
     shelf: Shelf
+    controller: SimDesk | None = None
+    """The DP controller's, where there are several groups."""
+
+    def tapes(self) -> dict[int, Tape]:
+        """All tapes, as a replay takes them in either world."""
+        tapes: dict[int, Tape] = {r: self.outcome.tape(r) for r in range(self.config.topo.n)}
+        if self.controller is not None:
+            tapes[CONTROLLER] = self.controller.tape
+        return tapes
 
     @property
     def results(self) -> dict[int, dict[str, Any]]:
@@ -95,7 +106,11 @@ def run(
         cascade=cascade,
         keep_events=keep_events,
     )
-    return SimRun(config, simulation.run(), requests, shelf)
+    desk: SimDesk | None = None
+    if config.topo.dp_size > 1:
+        tape = None if replay is None else replay.get(CONTROLLER)
+        desk = SimDesk(simulation, DataParallelController(config, requests), tape)
+    return SimRun(config, simulation.run(), requests, shelf, desk)
 
 
 def wrong_tokens(config: Config, requests: Sequence[Request], result: Mapping[str, Any]) -> list[int]:

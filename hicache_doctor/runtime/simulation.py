@@ -14,7 +14,7 @@ from hicache_doctor.runtime.faults import NO_FAULTS, FaultPlan
 from hicache_doctor.runtime.sim_kernel import Chooser, Failure, Kernel, Replayed, Task
 from hicache_doctor.runtime.sim_outcome import Outcome, Record, Wait, raised, suspended
 from hicache_doctor.runtime.sim_wire import Wire, WireEnd
-from hicache_doctor.runtime.world import Copy, Observations, Rand, Tape, Topology, Vector, World, mix
+from hicache_doctor.runtime.world import Copy, Line, Observations, Rand, Tape, Topology, Vector, World, mix
 
 PAGE_NS = 300_000
 """How long a copy takes a page, before jitter."""
@@ -171,6 +171,7 @@ class SimWorld(WireEnd):
         "_read",
         "_skew",
         "at",
+        "line",
         "lines",
         "sim",
         "tasks",
@@ -184,6 +185,7 @@ class SimWorld(WireEnd):
         self.topo = sim.topo
         self.at = at = sim.topo.place(rank)
         self.tasks: list[Task] = []
+        self.line: Line | None = None
         self.lines: list[tuple[int, str, str]] = []
         self._observations = Observations(replay)
         self._engines: dict[str, SimEngine] = {}
@@ -311,6 +313,8 @@ class Simulation:
         self.wire = Wire(self.kernel)
         self.kernel.on_lost = self.wire.lose
         self._events: list[Any] = [[] if keep_events else deque(maxlen=0) for _ in range(topo.n)]
+        self.beside: list[tuple[str, Callable[[], None]]] = []
+        """Tasks of no rank, by name; the run does not wait for them."""
         tapes = replay or {}
         self.worlds = [SimWorld(self, rank, self._events[rank].append, tapes.get(rank)) for rank in range(topo.n)]
 
@@ -321,6 +325,8 @@ class Simulation:
         try:
             for world in self.worlds:
                 world.spawn("main", self.main, world)
+            for name, fn in self.beside:
+                kernel.spawn(-1, name, 1, fn, ())
             how = kernel.run()
             return Outcome(
                 how,
@@ -340,7 +346,7 @@ class Simulation:
         return [
             Wait(task.rank, task.name, task.why, self.wire.holders(task))
             for task in self.kernel.tasks
-            if task.why is not None and not task.over
+            if task.why is not None and not task.over and task.rank >= 0
         ]
 
     def _stacks(self) -> dict[int, dict[str, Any]]:
@@ -352,5 +358,5 @@ class Simulation:
                 stacks[world.rank] = {t.name: suspended(t.frame()) for t in world.tasks if t.frame() is not None}
         for failure in kernel.failures:
             if not isinstance(failure.error, Killed):
-                stacks[failure.rank][failure.task] = raised(failure.error.__traceback__)
+                stacks.setdefault(failure.rank, {})[failure.task] = raised(failure.error.__traceback__)
         return {rank: threads for rank, threads in stacks.items() if threads}

@@ -13,6 +13,7 @@ from typing import Any
 from hicache_doctor.errors import InputError
 from hicache_doctor.runtime import server_log
 from hicache_doctor.runtime.crash import MemorySamples, pack
+from hicache_doctor.runtime.dp_lines import Desk
 from hicache_doctor.runtime.grid import Child, Grid, wait_until
 from hicache_doctor.runtime.outcome import RankReport, RunReport
 from hicache_doctor.runtime.pulse import Pulse, State
@@ -41,8 +42,20 @@ def supervise(spec: Spec, emit: Emit, stop: Callable[[], bool]) -> RunReport:
         temporary = tempfile.mkdtemp(prefix="hicache-doctor-ranks-")
     except OSError as e:
         raise InputError(f"{spec.out}: {e.strerror or e}") from None
+    desk: Desk | None = None
+    try:
+        if spec.config.topo.dp_size > 1:
+            desk = Desk(spec, temporary)
+        return _supervise(spec, temporary, desk, emit, stop)
+    finally:
+        if desk is not None:
+            desk.close()
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _supervise(spec: Spec, temporary: str, desk: Desk | None, emit: Emit, stop: Callable[[], bool]) -> RunReport:
     pulse = Pulse(spec.config.topo.n)
-    run = _Run(spec, pulse, Grid(spec, pulse, f"{temporary}/rendezvous"), emit, stop)
+    run = _Run(spec, pulse, Grid(spec, pulse, f"{temporary}/rendezvous", desk), desk, emit, stop)
     try:
         return run.to_its_end()
     except OSError as e:
@@ -50,17 +63,19 @@ def supervise(spec: Spec, emit: Emit, stop: Callable[[], bool]) -> RunReport:
     finally:
         run.grid.close()
         pulse.close()
-        shutil.rmtree(temporary, ignore_errors=True)
 
 
 class _Run:
     """The loop around a grid of ranks."""
 
-    def __init__(self, spec: Spec, pulse: Pulse, grid: Grid, emit: Emit, stop: Callable[[], bool]) -> None:
+    def __init__(
+        self, spec: Spec, pulse: Pulse, grid: Grid, desk: Desk | None, emit: Emit, stop: Callable[[], bool]
+    ) -> None:
         self.spec = spec
         self.options = spec.options
         self.pulse = pulse
         self.grid = grid
+        self.desk = desk
         self.emit = emit
         self.stop = stop
         self.notes: list[str] = []
@@ -121,8 +136,18 @@ class _Run:
             if now - shown > _PROGRESS:
                 shown = now
                 self._progress()
-            time.sleep(_POLL)
+            self._pause()
         return "failed" if failed_at is not None else "done"
+
+    def _pause(self) -> None:
+        """The time between two looks at the ranks belongs to the DP controller."""
+        end = time.monotonic() + _POLL
+        left = _POLL
+        while self.desk is not None and left > 0 and (wait := self.desk.work()) is not None:
+            time.sleep(min(wait / 1e9, left))
+            left = end - time.monotonic()
+        if left > 0:
+            time.sleep(left)
 
     def _grace(self) -> float:
         """Where one never met the others, they wait for it in the rendezvous: no socket tells them."""

@@ -10,6 +10,9 @@ from typing import Any
 
 from hicache_doctor.runtime.world import Tape, TapeKey, Vector
 
+CONTROLLER_TAPE = "data_parallel_controller.jsonl"
+"""The DP controller's, beside those of the ranks."""
+
 
 class TapeWriter:
     """Appends what is new in a list of observations; any thread may call :meth:`flush`."""
@@ -26,6 +29,10 @@ class TapeWriter:
             new = self._log[self._written :]
             self._written += len(new)
             os.write(self._fd, "".join(f"{json.dumps(entry)}\n" for entry in to_json(new)).encode())
+
+    def close(self) -> None:
+        """Close the file; a rank leaves that to its end."""
+        os.close(self._fd)
 
 
 def to_json(tape: Tape) -> list[Any]:

@@ -15,7 +15,8 @@ from hicache_doctor.runtime.world import Rand, mix
 class Request:
     """One request. ``step`` is its earliest arrival; ``after`` the request whose answer it follows up, or -1.
 
-    ``abort_after`` steps after its arrival the client goes away (-1: never).
+    ``abort_after`` steps after its arrival the client goes away (-1: never). ``routed``: a router in front has chosen
+    its DP group already (that number modulo the groups; -1: it has not).
     """
 
     rid: int
@@ -24,6 +25,7 @@ class Request:
     new_tokens: int
     after: int = -1
     abort_after: int = -1
+    routed: int = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,11 +44,17 @@ class Workload:
     vocab: int = 509
     idle_tail: int = 0
     """Steps that PP0 keeps going after the last request ended."""
+    routed: int = 0
+    """Percent of the conversations whose DP group a router in front has chosen."""
+    block_at: int = -1
+    """The step at which the DP controller tells all workers to hold new requests back, for ``block_for`` steps (-1:
+    never; without a controller nobody says so)."""
+    block_for: int = 10
     name: str = "mixed"
 
     def build(self, seed: int) -> list[Request]:
         """All requests in order of ``rid``."""
-        rand = Rand(mix(seed, 77))
+        rand, router = Rand(mix(seed, 77)), Rand(mix(seed, 78))
         shared = []
         for _ in range(max(1, self.prefixes)):
             n = self.prefix - rand.below(1 + self.prefix // 3)
@@ -60,7 +68,8 @@ class Workload:
             if self.turns > 1 and rid % self.turns:
                 out.append(Request(rid, step, own, new, turn_of, gone))
             else:
-                out.append(Request(rid, step, shared[rand.below(len(shared))] + own, new, -1, gone))
+                routed = router.below(1 << 16) if self.routed and router.below(100) < self.routed else -1
+                out.append(Request(rid, step, shared[rand.below(len(shared))] + own, new, -1, gone, routed))
             turn_of = rid
             step += rand.below(self.gap + 1)
         return out

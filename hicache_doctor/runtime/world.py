@@ -16,6 +16,9 @@ TapeKey = tuple[int, str, int]
 """(step, or ordinal of a background operation; kind of observation; n-th of that kind there)."""
 Tape = Sequence[tuple[TapeKey, Vector]]
 
+CONTROLLER = -1
+"""The DP controller's key among the tapes of ranks."""
+
 
 def mix(a: int, b: int) -> int:
     """A 64-bit hash of two integers that is the same in every process, Python version and run (never ``hash()``)."""
@@ -181,6 +184,16 @@ class Storage(Protocol):
         """Write pages of the host pool."""
 
 
+class Line(Protocol):
+    """From a rank to the DP controller and back."""
+
+    def poll(self) -> list[Vector]:
+        """The letters that came since the last call; never blocks. Physical progress: observe them."""
+
+    def report(self, load: Vector) -> None:
+        """The group's load (stamp, requests, tokens), for the controller to look at when it likes; never blocks."""
+
+
 class World(Protocol):
     """One rank's view of its world. Every method that may block says so."""
 
@@ -188,6 +201,8 @@ class World(Protocol):
     topo: Topology
     at: Place
     step: int
+    line: Line | None
+    """Only of a rank that the DP controller sends to."""
 
     # -- time
     def now(self) -> int:

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hicache_doctor.errors import UsageError
-from hicache_doctor.runtime.scheduler.dp_controller import (
+from hicache_doctor.runtime.scheduler.dispatcher import (
     MISROUTE_EVERY,
     REFRESH_NS,
     Dispatcher,

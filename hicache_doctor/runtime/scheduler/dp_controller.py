@@ -1,193 +1,147 @@
-"""Which DP group gets what: the decisions of SGLang's data-parallel controller, without its process.
+"""The data-parallel controller at work: sends the workload's requests, aborts and global messages to the DP groups.
 
-Three classes of message go three ways. A request goes to one group, by policy or because a router chose already. A
-message about every worker (block, profile) goes to all of them. Any other control message goes only to the first rank
-of each TP group, which passes it on over the broadcast it already has. Each way of getting this wrong has its own
-outcome, so the wrong ways are faults here.
+Written once for both worlds, against a :class:`Desk`. :meth:`DataParallelController.turn` never blocks: in real
+processes the launcher calls it between two looks at its ranks, in the simulation a task of its own does.
+
+What the workload calls a step is a millisecond of the controller's clock, from the moment at which every group has said
+its first load. So arrival at a rank is physical: each rank observes it by its own step, and the controller observes the
+loads by the ordinal of the request. With both tapes a run repeats itself in the other world.
+
+A turn of a conversation follows its predecessor into its group, whose arrivals hold it back until the answer is there.
+The controller need not learn how a request ended; a router's choice counts for the whole conversation.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from enum import Enum
+from typing import Protocol
 
-from hicache_doctor.errors import UsageError
-from hicache_doctor.runtime.scheduler.load import Board, Load
-from hicache_doctor.runtime.world import Topology
+from hicache_doctor.probes.kinds import Msg
+from hicache_doctor.runtime.config import Config
+from hicache_doctor.runtime.scheduler.dispatcher import POLICIES, Dispatcher, MessageClass, loads_of, vector_of
+from hicache_doctor.runtime.scheduler.load import Board
+from hicache_doctor.runtime.workload import Request
+from hicache_doctor.runtime.world import Vector
 
-REFRESH_NS = 20_000_000
-"""Snapshots are read at most this often; in between the budget counts what it has sent itself."""
-MISROUTE_EVERY = 4
-"""Of the messages of a class, each n-th goes wrong under ``faults.misroute``; the first one does."""
-POLICIES = ("round_robin", "follow_bootstrap_room", "total_requests", "total_tokens")
-MISROUTES = ("", "twice", "missed", "control_to_all")
-
-
-class MessageClass(Enum):
-    """What decides who receives a message."""
-
-    GENERATE = "generate"
-    """Generate and embed."""
-    WORKERS = "workers"
-    """Block and profile."""
-    CONTROL = "control"
-    """Everything else: abort, flush, get state …"""
+STEP_NS = 1_000_000
+LETTER = 8
+"""Integers of a letter: message class, rid, group, policy, load of the group as believed before, and the snapshot that
+this belief began from (stamp, requests, tokens)."""
+END = (int(Msg.STOP), -1, 0, 0, 0, 0, 0, 0)
+"""The last letter of every line: nothing will come any more."""
+LOADS = "loads"
 
 
-class DPBudget:
-    """What the controller believes each group has: its last snapshot, and what was sent since.
+class Desk(Protocol):
+    """What the controller has of its world."""
 
-    A snapshot is applied once, known by its stamp: applied again it would undo the counting in between, and a burst
-    would go to one group as a whole.
+    @property
+    def board(self) -> Board:
+        """Where the groups say how busy they are."""
+
+    def now(self) -> int:
+        """Nanoseconds, monotonic."""
+
+    def observe(self, kind: str, seen: Vector, at: int) -> Vector:
+        """As :meth:`~hicache_doctor.runtime.world.World.observe`, keyed by the ordinal of the request."""
+
+    def send(self, rank: int, letter: Vector) -> None:
+        """Put a letter on a rank's line; never blocks."""
+
+
+@dataclass(frozen=True, slots=True)
+class Due:
+    """One message of the workload: ``order`` is its place among those of one step."""
+
+    step: int
+    order: int
+    sort: MessageClass
+    kind: int
+    rid: int = -1
+
+
+class DataParallelController:
+    """Sends everything in order, each message when it is due. Only for several groups.
+
+    Raises:
+        UsageError: policy or fault have no such value.
     """
 
-    def __init__(self, groups: int) -> None:
-        self.requests = [0] * groups
-        self.tokens = [0] * groups
-        self._stamps = [0] * groups
-        self._refreshed: int | None = None
-
-    def due(self, now: int) -> bool:
-        """Whether snapshots should be read again, at ``now`` nanoseconds; if so, the next 20 ms have none."""
-        if self._refreshed is not None and now - self._refreshed < REFRESH_NS:
-            return False
-        self._refreshed = now
-        return True
-
-    def refresh(self, board: Board) -> list[tuple[int, Load]]:
-        """The snapshots that are new, by group. They are physical progress: observe them, then :meth:`apply`."""
-        loads = ((group, board.read(group)) for group in range(len(self._stamps)))
-        return [(g, load) for g, load in loads if load is not None and load.stamp != self._stamps[g]]
-
-    def apply(self, group: int, load: Load) -> bool:
-        """Believe a snapshot, unless it was applied already."""
-        if load.stamp == self._stamps[group]:
-            return False
-        self._stamps[group] = load.stamp
-        self.requests[group], self.tokens[group] = load.requests, load.tokens
-        return True
-
-    def pick(self, policy: str) -> int:
-        """The group with the fewest requests, or tokens (ties: fewer requests); then the lowest number."""
-        if policy == "total_requests":
-            return self.requests.index(min(self.requests))
-        return min(range(len(self.tokens)), key=lambda g: (self.tokens[g], self.requests[g], g))
-
-    def sent(self, group: int, tokens: int) -> None:
-        """A request of ``tokens`` prompt tokens went there: count it before the group says so itself."""
-        self.requests[group] += 1
-        self.tokens[group] += tokens
-
-
-@dataclass(slots=True)
-class Dispatched:
-    """Where a message goes: global ranks, in order, and for a request its DP groups (two only when misrouted)."""
-
-    ranks: tuple[int, ...]
-    groups: tuple[int, ...] = ()
-    misrouted: bool = False
-
-
-class Dispatcher:
-    """Picks receivers. Requests enter a group at its first rank (stage 0, TP 0); the stages behind hear from there."""
-
-    def __init__(
-        self,
-        topo: Topology,
-        policy: str = "round_robin",
-        misroute: str = "",
-        *,
-        dp_attention: bool = False,
-        local_control_broadcast: bool = False,
-    ) -> None:
-        if policy not in POLICIES:
-            raise UsageError(f"DP policy {policy!r}: policies are {', '.join(POLICIES)}")
-        if misroute not in MISROUTES:
-            raise UsageError(f"misroute {misroute!r}: values are {', '.join(m for m in MISROUTES if m)}")
-        self.budget = DPBudget(topo.dp_size)
-        self._topo = topo
-        self._policy = policy
-        self._misroute = misroute
-        self._entries = tuple(topo.rank(0, 0, dp) for dp in range(topo.dp_size))
-        # Under DP attention all groups are one TP group, so one rank passes a control message on to all.
-        self._one_tp_group = dp_attention and not local_control_broadcast
-        self._next = 0
-        self._seen = dict.fromkeys(MessageClass, 0)
-
-    def entry(self, group: int) -> int:
-        """The rank at which requests enter a DP group."""
-        return self._entries[group]
-
-    def request(self, tokens: int, routed: int = -1, bootstrap_room: int | None = None) -> Dispatched:
-        """The group of a request with ``tokens`` prompt tokens; ``routed`` is a router's choice and wins.
-
-        Raises:
-            UsageError: the router named a group that isn't there, or the policy needs a bootstrap room.
-        """
-        group = self._route(routed) if routed >= 0 else self._pick(bootstrap_room)
-        self.budget.sent(group, tokens)
-        if self._goes_wrong("twice", MessageClass.GENERATE) and len(self._entries) > 1:
-            other = (group + 1) % len(self._entries)
-            return Dispatched((self._entries[group], self._entries[other]), (group, other), True)
-        return Dispatched((self._entries[group],), (group,))
-
-    def workers(self) -> Dispatched:
-        """Receivers of a message about every worker."""
-        if self._goes_wrong("missed", MessageClass.WORKERS):
-            return Dispatched(self._entries[:-1], misrouted=True)
-        return Dispatched(self._entries)
-
-    def control(self) -> Dispatched:
-        """Receivers of any other control message: the first rank of each TP group."""
-        right = self._entries[:1] if self._one_tp_group else self._entries
-        if self._goes_wrong("control_to_all", MessageClass.CONTROL):
-            return Dispatched(self._everyone(), misrouted=True)
-        return Dispatched(right)
-
-    def dispatch(self, kind: MessageClass, tokens: int = 0, routed: int = -1, room: int | None = None) -> Dispatched:
-        """Receivers of a message of any class."""
-        if kind is MessageClass.GENERATE:
-            return self.request(tokens, routed, room)
-        return self.workers() if kind is MessageClass.WORKERS else self.control()
-
-    def _route(self, routed: int) -> int:
-        if routed >= len(self._entries):
-            raise UsageError(f"routed_dp_rank {routed}: there are {len(self._entries)} groups")
-        return routed
-
-    def _pick(self, room: int | None) -> int:
-        groups = len(self._entries)
-        if self._policy == "follow_bootstrap_room":
-            if room is None:
-                raise UsageError("follow_bootstrap_room: the request has no bootstrap room; send it through the router")
-            return room % groups
-        if self._policy == "round_robin":
-            group = self._next
-            self._next = (group + 1) % groups
-            return group
-        return self.budget.pick(self._policy)
-
-    def _everyone(self) -> tuple[int, ...]:
-        """All who could be reached by mistake: the groups that share a TP group, else all ranks of stage 0."""
-        if self._one_tp_group and len(self._entries) > 1:
-            return self._entries
-        t = self._topo
-        return tuple(
-            t.rank(0, tp, dp, cp) for dp in range(t.dp_size) for cp in range(t.cp_size) for tp in range(t.tp_size)
+    def __init__(self, config: Config, requests: Sequence[Request]) -> None:
+        self.dispatcher = Dispatcher(
+            config.topo, config.dp_policy, config.faults.misroute, dp_attention=config.dp_attention
         )
+        self.groups = config.topo.dp_size
+        self.ended = False
+        self.group_of: dict[int, int] = {}
+        self._place = config.topo.place
+        self._policy = POLICIES.index(config.dp_policy)
+        self._rooms = config.dp_policy == "follow_bootstrap_room"
+        self._requests = {r.rid: r for r in requests}
+        self._tokens: dict[int, int] = {}
+        self._began: int | None = None
+        self._next = 0
+        self._todo = schedule(config, requests)
 
-    def _goes_wrong(self, fault: str, kind: MessageClass) -> bool:
-        n = self._seen[kind]
-        self._seen[kind] = n + 1
-        return self._misroute == fault and n % MISROUTE_EVERY == 0
+    def receivers(self) -> tuple[int, ...]:
+        """The ranks that need a line."""
+        return self.dispatcher.receivers()
+
+    def turn(self, desk: Desk) -> int | None:
+        """Send what is due. Nanoseconds until there is more; None while a group is not ready, and at the end."""
+        if self.ended:
+            return None
+        if self._began is None:
+            if any(desk.board.read(group) is None for group in range(self.groups)):
+                return None
+            self._began = desk.now()
+        while self._next < len(self._todo):
+            due = self._todo[self._next]
+            wait = self._began + due.step * STEP_NS - desk.now()
+            if wait > 0:
+                return wait
+            self._next += 1
+            self._send(desk, due)
+        for rank in self.receivers():
+            desk.send(rank, END)
+        self.ended = True
+        return None
+
+    def _send(self, desk: Desk, due: Due) -> None:
+        if due.sort is MessageClass.GENERATE:
+            self._send_request(desk, self._requests[due.rid])
+            return
+        for rank in self.dispatcher.dispatch(due.sort).ranks:
+            desk.send(rank, self._letter(due.kind, due.rid, self._place(rank).dp, 0))
+
+    def _send_request(self, desk: Desk, request: Request) -> None:
+        budget = self.dispatcher.budget
+        fresh = vector_of(budget.refresh(desk.board)) if budget.due(desk.now()) else ()
+        for group, load in loads_of(desk.observe(LOADS, fresh, request.rid)):
+            budget.apply(group, load)
+        before = list(budget.requests)
+        tokens = self._tokens.get(request.after, 0) + len(request.tokens)
+        self._tokens[request.rid] = tokens + request.new_tokens
+        routed = request.routed % self.groups if request.routed >= 0 else -1
+        routed = self.group_of.get(request.after, routed)
+        sent = self.dispatcher.request(tokens, routed, request.rid if self._rooms else None)
+        self.group_of[request.rid] = sent.groups[0]
+        for rank, group in zip(sent.ranks, sent.groups, strict=True):
+            desk.send(rank, self._letter(int(Msg.REQUEST), request.rid, group, before[group]))
+
+    def _letter(self, kind: int, rid: int, group: int, load: int) -> Vector:
+        return (kind, rid, group, self._policy, load, *self.dispatcher.budget.applied[group].vector())
 
 
-def loads_of(vector: Sequence[int]) -> list[tuple[int, Load]]:
-    """Snapshots as they pass through ``world.observe``: (group, stamp, requests, tokens) one after another."""
-    return [(vector[i], Load(vector[i + 1], vector[i + 2], vector[i + 3])) for i in range(0, len(vector), 4)]
-
-
-def vector_of(loads: Sequence[tuple[int, Load]]) -> tuple[int, ...]:
-    """The inverse of :func:`loads_of`."""
-    return tuple(n for group, load in loads for n in (group, *load.vector()))
+def schedule(config: Config, requests: Sequence[Request]) -> list[Due]:
+    """All messages in the order of sending: of one step requests first, then what ends them, then global ones."""
+    out = [Due(r.step, 0, MessageClass.GENERATE, int(Msg.REQUEST), r.rid) for r in requests]
+    for r in requests:
+        if r.abort_after >= 0:
+            out.append(Due(r.step + 1 + r.abort_after, 1, MessageClass.CONTROL, int(Msg.ABORT), r.rid))
+    w = config.workload
+    if w.block_at >= 0:
+        out.append(Due(w.block_at, 2, MessageClass.WORKERS, int(Msg.BLOCK)))
+        out.append(Due(w.block_at + w.block_for, 2, MessageClass.WORKERS, int(Msg.UNBLOCK)))
+    return sorted(out, key=lambda due: (due.step, due.order, due.rid))

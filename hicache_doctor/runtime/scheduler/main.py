@@ -13,7 +13,8 @@ from hicache_doctor.runtime.cache.unified_radix_cache import UnifiedRadixCache
 from hicache_doctor.runtime.config import Config
 from hicache_doctor.runtime.model.base import Model
 from hicache_doctor.runtime.model.open import open_model
-from hicache_doctor.runtime.scheduler.arrivals import WorkloadArrivals
+from hicache_doctor.runtime.scheduler.arrivals import Arrivals, WorkloadArrivals
+from hicache_doctor.runtime.scheduler.dispatch_arrivals import DispatchArrivals
 from hicache_doctor.runtime.scheduler.scheduler import Scheduler
 from hicache_doctor.runtime.storage.open import open_storage
 from hicache_doctor.runtime.workload import Request
@@ -46,6 +47,15 @@ def _storage(config: Config, world: World, model: Model) -> Storage | None:
     return open_storage(config, world, model) if config.l3 is not None else None
 
 
+def open_arrivals(world: World, config: Config, requests: list[Request]) -> Arrivals:
+    """From the controller's line, or where there is no controller the replica's own share of the workload, by step."""
+    topo, at = world.topo, world.at
+    if world.line is not None and at.tp == at.cp == 0:
+        return DispatchArrivals(world, world.line, requests, config, relayed=config.dp_attention)
+    mine = {r.rid: 1 for r in requests if r.rid % topo.dp_size == at.dp}
+    return WorkloadArrivals(requests, config.faults, mine)
+
+
 def run_rank(
     world: World,
     config: Config,
@@ -65,8 +75,7 @@ def run_rank(
     if config.l3 is not None:
         world.log(server_log.storage_backend(config.l3))
     world.log(server_log.pool_sizes(config))
-    mine = {r.rid: 1 for r in requests if r.rid % world.topo.dp_size == world.at.dp}
-    arrivals = WorkloadArrivals(requests, config.faults, mine)
+    arrivals = open_arrivals(world, config, requests)
     scheduler = Scheduler(world, config, model, cache, requests, arrivals)
     scheduler.profile_and_init_predictor()
     started = world.now()

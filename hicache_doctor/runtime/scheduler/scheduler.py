@@ -27,6 +27,7 @@ from hicache_doctor.runtime.world import MASK, World
 BATCH, DECODE, DIGEST = int(Kind.BATCH), int(Kind.DECODE), int(Kind.DIGEST)
 RECV_MSG, CHUNK = int(Kind.RECV_MSG), int(Kind.CHUNK)
 REQUEST, ABORT, TIMEOUT = int(Msg.REQUEST), int(Msg.ABORT), int(Msg.TIMEOUT)
+BLOCK, UNBLOCK = int(Msg.BLOCK), int(Msg.UNBLOCK)
 NOTHING, QUEUES, POOL = int(Found.NOTHING), int(Kind.QUEUES), int(Kind.POOL)
 GAUGES_EVERY = 8
 
@@ -85,7 +86,7 @@ class Scheduler(
                         self.intents.append(rid)
                     continue
                 effect = self.abort_request(rid)
-            else:
+            elif kind not in (BLOCK, UNBLOCK):  # those take effect where requests come in
                 self.apply_consensus(kind, rid)
             self._took_effect(kind, rid, effect)
         if self.step % GAUGES_EVERY == 0:

@@ -10,15 +10,15 @@ from __future__ import annotations
 from hicache_doctor.probes.kinds import Kind, Msg
 from hicache_doctor.runtime.fixes import Fix
 from hicache_doctor.runtime.model.base import ForwardBatch
-from hicache_doctor.runtime.scheduler.arrivals import MAX_MESSAGES
+from hicache_doctor.runtime.scheduler.arrivals import MAX_MESSAGES, MESSAGE
 from hicache_doctor.runtime.scheduler.disagg_prefill import CONS
+from hicache_doctor.runtime.scheduler.dispatch_arrivals import DirectMessages
 from hicache_doctor.runtime.scheduler.schedule_batch import ScheduleBatch
 from hicache_doctor.runtime.scheduler.state import SchedulerState
 from hicache_doctor.runtime.world import Proxy, Vector, Work
 
 STEP, FORWARD, PROXY, IDLE = int(Kind.STEP), int(Kind.FORWARD), int(Kind.PROXY), int(Kind.IDLE_BATCH)
 STOP, TIMEOUT = int(Msg.STOP), int(Msg.TIMEOUT)
-MESSAGE = 1 + 2 * MAX_MESSAGES
 IDLE_NS = 1_000_000
 
 
@@ -37,8 +37,12 @@ class SchedulerPPMixin(SchedulerState):
         self.send_proxy_work = None
         self.send_output_works = []
         self.slot_of_result = self.slots[0]
-        self.others_active = 0
+        self.shared_mlp = self.config.dp_attention and topo.dp_size > 1
+        self.mlp_tokens = 0
+        self.all_quiet = False
         self.idle_steps = 0
+        strays = w.line is not None and (at.tp > 0 or at.cp > 0)
+        self.direct = DirectMessages(w, w.line) if strays and w.line is not None else None
 
     def event_loop_pp(self) -> None:
         """Steps until the first rank says stop."""
@@ -65,12 +69,14 @@ class SchedulerPPMixin(SchedulerState):
             self.process_bootstrap_queue()
         self.check_timeouts()
         batch = self.get_next_batch_to_run()
-        if self.config.dp_attention:
+        if self.shared_mlp:
             self._mlp_sync(batch)
         self.slot.batch = batch
         self.cur_batch = batch
         if batch is not None:
             self._pp_launch_batch(batch)
+        elif self.mlp_tokens:
+            self._idle_batch()
         result = self.slots[(self.step + 1) % depth]
         if result.batch is not None:
             self._pp_process_batch_result(result.batch)
@@ -107,7 +113,8 @@ class SchedulerPPMixin(SchedulerState):
             if self.send_req_work is not None:
                 self._pp_commit_comm_work(self.send_req_work)
             self.send_req_work = w.isend(self.next_rank, "req", vec[: 1 + 2 * vec[0]], "recv_requests")
-        return [(vec[1 + 2 * i], vec[2 + 2 * i]) for i in range(vec[0])]
+        messages = [(vec[1 + 2 * i], vec[2 + 2 * i]) for i in range(vec[0])]
+        return messages if self.direct is None else messages + self.direct.poll()
 
     def _pull(self) -> Vector:
         """New messages of the outside, on the first rank only."""
@@ -120,15 +127,19 @@ class SchedulerPPMixin(SchedulerState):
                 messages += [(TIMEOUT, rid) for rid in self.late_requests()[:4]]
             room = MAX_MESSAGES - len(messages)
             states = self.states() if self.config.faults.aborts else {}
-            messages += self.arrivals.poll(self.step, self.done, states)[:room]
+            messages += self.arrivals.poll(self.step, self.done, states, room)
         flat = [len(messages)]
         for kind, rid in messages:
             flat += (kind, rid)
         return tuple(flat)
 
     def _may_stop(self) -> bool:
-        """Everything has come, has ended and has settled in all tiers, here and in the other replicas of the batch."""
-        if not self.arrivals.exhausted or self.busy or self.others_active:
+        """Whether this replica has come to rest; under DP attention no group stops before all have said so together."""
+        return self.all_quiet if self.shared_mlp else self._quiet()
+
+    def _quiet(self) -> bool:
+        """Everything has come, has ended and has settled in all tiers. Asked once a step."""
+        if not self.arrivals.exhausted or self.busy:
             self.idle_steps = 0
             return False
         self.idle_steps += 1
@@ -169,6 +180,8 @@ class SchedulerPPMixin(SchedulerState):
             self.record(PROXY, 0, batch.ordinal, proxy.tokens, batch.forward.tokens)
 
         def forward(work: ForwardBatch) -> object:
+            if self.shared_mlp:
+                self._mlp_forward(work.tokens)
             return self.model.forward(work, proxy)
 
         out = self.run_batch(batch, forward)
@@ -207,10 +220,17 @@ class SchedulerPPMixin(SchedulerState):
 
     # -- DP attention
     def _mlp_sync(self, batch: ScheduleBatch | None) -> None:
-        """Under DP attention the groups compute their MLPs together: whoever has no batch joins with an idle one."""
+        """Under DP attention the groups compute their MLPs together: how many tokens are there, is anyone busy."""
         tokens = batch.forward.tokens if batch is not None else 0
-        active = int(self.busy or batch is not None or not self.arrivals.exhausted)
-        total, others = self.world.all_reduce("mlp", "sum", (tokens, active), "mlp_sync")
-        self.others_active = others
-        if batch is None and total:
-            self.record(IDLE, 0, self.forwards, total)
+        at_rest = batch is None and self._quiet()
+        self.mlp_tokens, active = self.world.all_reduce("mlp", "sum", (tokens, int(not at_rest)), "mlp_sync")
+        self.all_quiet = active == 0
+
+    def _idle_batch(self) -> None:
+        """Whoever has no batch joins the others' with an empty one."""
+        self.record(IDLE, 0, self.forwards, self.mlp_tokens)
+        self._mlp_forward(0)
+
+    def _mlp_forward(self, tokens: int) -> None:
+        """The collective of the MLPs, here one a batch and not one a layer."""
+        self.world.all_reduce("mlp", "sum", (tokens,), "forward")
