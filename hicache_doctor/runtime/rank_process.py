@@ -140,8 +140,6 @@ class _Rank:
 
         spec, topo = self.seat.spec, self.seat.spec.config.topo
         options = spec.options
-        values = server_log.arguments(spec.config, watchdog=options.watchdog, device=options.device)
-        self.log.say(server_log.server_args(values), label="")
         self.log.say(server_log.INIT_BEGIN)
         began = time.monotonic()
         os.environ["GLOO_SOCKET_IFNAME"] = "lo"

@@ -69,11 +69,6 @@ def arguments(config: Config, *, watchdog: float = 300, device: str = "cpu") -> 
     }
 
 
-def server_args(values: dict[str, Any]) -> str:
-    """The one long line at the start."""
-    return f"server_args={values!r}"
-
-
 def init_ends(seconds: float) -> str:
     """All ranks have met."""
     return f"Init torch distributed ends. elapsed={seconds:.2f} s, mem usage=0.00 GB"

@@ -47,7 +47,7 @@ def write(out: Path, config: Config, outcome: Outcome, *, force: bool = False) -
 def _members(config: Config, outcome: Outcome) -> Iterator[Source]:
     topo = config.topo
     stacks = outcome.stacks()
-    yield Source("settings.log", settings(config).encode())
+    yield Source("server_info.json", settings(config).encode())
     for rank in range(topo.n):
         stem = file_stem(topo.label(rank))
         yield Source(f"logs/{stem}.log", log_text(config, outcome, rank).encode())
@@ -59,9 +59,8 @@ def _members(config: Config, outcome: Outcome) -> Iterator[Source]:
 
 
 def settings(config: Config) -> str:
-    """The launch arguments as a server logs them."""
-    line = server_log.server_args(server_log.arguments(config, watchdog=WATCHDOG))
-    return f"[{_stamp(0)}] {line}\n"
+    """The launch arguments as a server answers them, in a form that says nothing of its release."""
+    return json.dumps(server_log.arguments(config, watchdog=WATCHDOG), indent=1) + "\n"
 
 
 def log_text(config: Config, outcome: Outcome, rank: int) -> str:

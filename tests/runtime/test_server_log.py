@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import re
 
 from hicache_doctor.artifacts.batch_line import parse_batch
-from hicache_doctor.artifacts.server_args import parse_server_args
+from hicache_doctor.artifacts.launch import parse
 from hicache_doctor.artifacts.vocabulary import load
 from hicache_doctor.runtime import server_log
 from hicache_doctor.runtime.config import Config
@@ -16,7 +17,7 @@ CONFIG = Config(topo=Topology(pp_size=4, tp_size=2), host_bytes=500_000_000, l3=
 
 def test_every_line_is_known_and_bounds_no_release() -> None:
     texts = [
-        server_log.server_args(server_log.arguments(CONFIG)),
+
         server_log.INIT_BEGIN,
         server_log.init_ends(0.031),
         server_log.kv_cache(384, 98304),
@@ -36,8 +37,10 @@ def test_every_line_is_known_and_bounds_no_release() -> None:
 
 
 def test_the_arguments_are_read_back() -> None:
-    values, cut = parse_server_args(server_log.server_args(server_log.arguments(CONFIG)))
-    assert not cut
+    text = json.dumps(server_log.arguments(CONFIG), indent=1)
+    rows = parse(list(enumerate(text.splitlines(), 1)), "server_info.json")
+    values = {row.key: row.value for row in rows}
+    assert "sglang_release_bound" not in values
     assert (values["pp_size"], values["tp_size"], values["hicache_storage_backend"]) == ("4", "2", "file")
     assert (values["hicache_size"], values["hicache_write_policy"]) == ("0.5", "write_through")
     assert values["chunked_prefill_size"] == "64"
