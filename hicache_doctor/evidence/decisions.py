@@ -205,6 +205,7 @@ def create_views(store: Store, kinds: list[dict[str, Any]], words: list[dict[str
     """What :mod:`.decision_facts` holds: views, and the tables of the differences that are asked again and again."""
     names = ", ".join(f"'{n}'" for n in STREAMS)
     filled = VIEWS.replace("{names}", f"[{names}]").replace("{text}", text_of(kinds, words)("e"))
+    filled = filled.replace("{evict}", str(TIER["evict"]))
     store.con.execute(filled.replace("{group}", GROUP.format(role="e.a")))
 
 
