@@ -1,10 +1,10 @@
 """Decision streams from probe events, and where two ranks that replicate each other first decide differently.
 
 A stream is cut into lanes: what may be compared one to one (a queue, a tier, one instance of a process group). Two
-decisions of a lane meet by ``k1`` and ``k2``, the ordinal that the event states (or its turn, where it states none) and
-the place within it, never by time. A rank that is merely behind has not diverged: what it lacks counts only when it went
-beyond that place in the step. ``runtime/streams.py`` is the same definition without a database, and a test holds the two
-together. Everything is done in sets of rows, because an incident has events by the million.
+decisions of a lane meet by ``k1`` and ``k2``, the ordinal that the event states (or its turn, where it states none)
+and the place within it, never by time. A rank that is merely behind has not diverged: what it lacks counts only when it
+went beyond that place in the step. ``runtime/streams.py`` is the same definition without a database, and a test holds
+the two together. Everything is done in sets of rows, because an incident has events by the million.
 """
 
 from __future__ import annotations
@@ -131,7 +131,8 @@ sides AS (SELECT *, ra AS has, rb AS lacks FROM pairs UNION ALL SELECT *, rb, ra
 top AS (SELECT {family_d} AS fam, r, max((k1, k2)) AS k FROM decision_row d WHERE stream IN ({sparse}) GROUP BY ALL),
 place AS (SELECT d.r, max(d.stream) AS tier FROM decision_row d JOIN event_rank p ON p.r = d.r AND p.last_step = d.step
           WHERE d.stream < {calls_from} GROUP BY d.r),
-far AS (SELECT p.r, (p.last_step, coalesce(place.tier, -1)) AS at, p.first_step FROM event_rank p LEFT JOIN place USING (r)),
+far AS (SELECT p.r, (p.last_step, coalesce(place.tier, -1)) AS at, p.first_step
+        FROM event_rank p LEFT JOIN place USING (r)),
 origin AS (SELECT min(first_step) AS step FROM event_rank)
 SELECT s.lane, s.stream, s.sub, s.inst, s.ra, s.rb, d.k1, d.k2, d.step, CASE WHEN s.has = s.ra THEN d.e END,
        CASE WHEN s.has = s.rb THEN d.e END

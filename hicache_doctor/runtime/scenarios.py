@@ -290,7 +290,7 @@ ALL_SCENARIOS = (
     Scenario(
         "H",
         "an abort in the bootstrap queue keeps its prefetch reservation",
-        _PD.but(workload=Workload(requests=60, aborts=60, prefix=60), l3="memory"),
+        _PD.but(workload=Workload(requests=60, aborts=60, prefix=60), l3="memory", steps=600),
         "held",
         (Fix.ABORT_LEAK,),
     ),
