@@ -6,7 +6,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 SAMPLE := samples/crash_dumps/ack_skew-0.5.12.post1/input
 JOBS ?= 2
 
-.PHONY: demo test long lint clean
+.PHONY: demo test long matrix lint clean
 
 demo: $(VENV)/.core
 	$(BIN)/hicache-doctor analyze $(SAMPLE)
@@ -19,6 +19,10 @@ long: $(VENV)/.dev
 	$(BIN)/python benchmarks/startup.py
 	$(BIN)/python benchmarks/recorder.py
 	$(BIN)/python benchmarks/logscan.py --full
+
+# Every known incident, made and diagnosed: the rule × fault matrix. With torch also: make matrix ARGS="--world processes".
+matrix: $(VENV)/.dev
+	$(BIN)/python -m hicache_doctor.matrix $(ARGS)
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .

@@ -1,8 +1,8 @@
 """Make a known incident, diagnose it from its evidence alone, and prove the diagnosis by counterfactual.
 
-The simulation finds a schedule that breaks in the asked form; real processes replay its observations. The run's dump is
-analysed like anyone's. Then the failed run is repeated on the tape of its leader with the verdict's one repair, and with
-the smallest set of repairs after which no decision stream differs.
+The simulation finds a schedule that breaks in the asked form; real processes replay its observations. The run's dump
+is analysed like anyone's. Then the failed run is repeated on the tape of its leader with the verdict's one repair, and
+with the smallest set of repairs after which no decision stream differs.
 """
 
 from __future__ import annotations
@@ -101,7 +101,9 @@ def scenario_of(name: str) -> Scenario:
     found = scenarios.BY_NAME.get(name) or scenarios.BY_NAME.get(name.upper())
     if found is None:
         known = ", ".join(scenarios.BY_NAME)
-        raise UsageError(f"no scenario reproduces {name!r}; there are: {known}. `rules list` says why the others cannot")
+        raise UsageError(
+            f"no scenario reproduces {name!r}; there are: {known}. `rules list` says why the others cannot"
+        )
     return found
 
 
@@ -128,8 +130,10 @@ def reproduce(
     force: bool = False,
     say: Say = lambda text: None,
     tools: Tools | None = None,
+    start: int | None = None,
 ) -> Reproduction:
-    """Make the incident, write ``out`` (a crash.dump), analyse it, run the counterfactuals.
+    """Make the incident, write ``out`` (a crash.dump), analyse it, run the counterfactuals. ``start`` is the first
+    schedule to try.
 
     Raises:
         UsageError: no such scenario or world, or ``out`` exists.
@@ -141,7 +145,7 @@ def reproduce(
     if world == "processes" and not scenario.real:
         raise UsageError(f"{scenario.name} is shown by the simulation only; leave out --world processes")
     tools = tools or Tools.load()
-    run, seed, tries = find(scenario, say=say)
+    run, seed, tries = find(scenario, say=say, start=start)
     tapes: dict[int, Tape] = {r: run.outcome.tape(r) for r in range(run.config.topo.n)}
     notes: list[str] = []
     if world == "processes":
@@ -173,7 +177,7 @@ def counterfactual(
     tools: Tools,
     say: Say = lambda text: None,
 ) -> tuple[Trial | None, Trial | None]:
-    """The failed run again on its leader's tape: with the verdict's one repair, and with the smallest set that helps."""
+    """The failed run again on its leader's tape: with the verdict's one repair, then with the smallest set that helps."""
     leaders = {r: t for r, t in tapes.items() if config.topo.place(r).pp == 0}
     off = [f for f in Fix if f not in config.fixes]
     if config.fixes.ack_counts != "pp0" and Fix.ACK_COUNTS not in off:
@@ -266,6 +270,6 @@ def _for_real(
         truth = report.dump.with_name("crash.truth.json")
         shutil.copyfile(truth, out.with_name(out.name.removesuffix(".dump") + ".truth.json"))
         notes += report.notes
-        return {r: t for r, t in report.tapes().items()}
+        return dict(report.tapes())
     finally:
         shutil.rmtree(folder, ignore_errors=True)

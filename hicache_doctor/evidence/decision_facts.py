@@ -83,14 +83,15 @@ CREATE OR REPLACE VIEW queue_end AS
   LEFT JOIN (SELECT rank, max(step) AS step FROM event WHERE kind = 'recv_msg' AND a <> 4 GROUP BY rank) m
     ON m.rank = l.rank
   JOIN event e ON e.rowid = l.last JOIN event_rank p ON p.rank = l.rank;
--- Writes that a rank of the first stage (which leads the drains) submitted and drained, and how long ago it last looked.
+-- Writes that a rank of the first stage (it leads the drains) submitted and drained, and how long ago it last looked.
 CREATE OR REPLACE VIEW acks_end AS
   SELECT p.rank, sum(e.b) FILTER (e.kind = 'drain') AS drained,
          count(*) FILTER (e.kind = 'submit' AND e.a = 0 AND e.c = 0) AS granted, max(e.step) AS step,
          p.last_step - max(e.step) AS steps_since, arg_max(e.artifact, e.rowid) AS artifact,
          arg_max(e.record, e.rowid) AS record
   FROM event e JOIN event_rank p USING (rank)
-  WHERE p.pp = 0 AND e.kind IN ('ack_queues', 'drain', 'submit') AND p.first_step = (SELECT min(first_step) FROM event_rank)
+  WHERE p.pp = 0 AND e.kind IN ('ack_queues', 'drain', 'submit')
+    AND p.first_step = (SELECT min(first_step) FROM event_rank)
   GROUP BY p.rank, p.last_step HAVING count(*) FILTER (e.kind = 'ack_queues') > 0;
 
 CREATE OR REPLACE VIEW group_list AS

@@ -17,7 +17,6 @@ CONFIG = Config(topo=Topology(pp_size=4, tp_size=2), host_bytes=500_000_000, l3=
 
 def test_every_line_is_known_and_bounds_no_release() -> None:
     texts = [
-
         server_log.INIT_BEGIN,
         server_log.init_ends(0.031),
         server_log.kv_cache(384, 98304),
