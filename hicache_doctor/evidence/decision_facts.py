@@ -83,7 +83,7 @@ CREATE OR REPLACE VIEW queue_end AS
   LEFT JOIN (SELECT rank, max(step) AS step FROM event WHERE kind = 'recv_msg' AND a <> 4 GROUP BY rank) m
     ON m.rank = l.rank
   JOIN event e ON e.rowid = l.last JOIN event_rank p ON p.rank = l.rank;
--- Writes that a rank of the first stage (which leads the drains) submitted and drained, and when it last looked.
+-- Writes that a rank of the first stage (it leads the drains) submitted and drained, and how long ago it last looked.
 CREATE OR REPLACE VIEW acks_end AS
   SELECT p.rank, sum(e.b) FILTER (e.kind = 'drain') AS drained,
          count(*) FILTER (e.kind = 'submit' AND e.a = 0 AND e.c = 0) AS granted, max(e.step) AS step,

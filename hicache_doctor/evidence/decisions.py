@@ -1,8 +1,8 @@
 """Decision streams from probe events, and where two ranks that replicate each other first decide differently.
 
 A stream is cut into lanes: what may be compared one to one (a queue, a tier, one instance of a process group). Two
-decisions of a lane meet by ``k1`` and ``k2``, the ordinal that the event states (or its turn, where it states none)
-and the place within it, never by time. A rank that is merely behind has not diverged: what it lacks counts only when it
+decisions of a lane meet by ``k1`` and ``k2``, the ordinal that the event states (or its turn, where it states none) and
+the place within it, never by time. A rank that is merely behind has not diverged: what it lacks counts only when it
 went beyond that place in the step. ``runtime/streams.py`` is the same definition without a database, and a test holds
 the two together. Everything is done in sets of rows, because an incident has events by the million.
 """
@@ -152,13 +152,18 @@ SELECT o.* EXCLUDE (n) FROM (
   FROM odd o JOIN early USING (lane, ra, rb, step)) o
 WHERE n = 1
 """
-# What a rank that passed is cited with: the first thing that it recorded after that step.
+# What a rank that passed is cited with: the first thing that it recorded after that step, or a later decision of it.
 PASSED = """
 CREATE OR REPLACE TEMP TABLE passed AS
-SELECT o.lane, o.ra, o.rb, min(e.rowid) AS e
-FROM odd_first o JOIN event_rank p ON p.r = CASE WHEN o.ea IS NULL THEN o.ra ELSE o.rb END
-JOIN event e ON e.rank = p.rank AND e.step > o.step
-WHERE o.ea IS NULL OR o.eb IS NULL GROUP BY ALL
+WITH lacking AS (SELECT lane, stream, ra, rb, step, CASE WHEN ea IS NULL THEN ra ELSE rb END AS r FROM odd_first
+                 WHERE ea IS NULL OR eb IS NULL)
+SELECT lane, ra, rb, min(e) AS e FROM (
+  SELECT o.lane, o.ra, o.rb, e.rowid AS e FROM lacking o JOIN event_rank p ON p.r = o.r
+  JOIN event e ON e.rank = p.rank AND e.step > o.step
+  UNION ALL
+  SELECT o.lane, o.ra, o.rb, d.e FROM lacking o JOIN decision_row d ON d.r = o.r AND d.step = o.step
+  WHERE d.stream >= o.stream)
+GROUP BY ALL
 """
 FILL = """
 INSERT INTO divergence BY NAME

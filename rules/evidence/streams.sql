@@ -142,6 +142,10 @@ SELECT w.artifact, w.record, w.rank, w.quote FROM rank_wait w WHERE w.kind = 'co
               AND NOT EXISTS (SELECT 1 FROM rank_wait x WHERE x.r = o.r AND x.site = 5))
 ORDER BY w.r LIMIT 4
 
+-- evidence: prefetch_vote_skipped
+-- says: call {ordinal} of one group was {value_a} on {rank_a} and {value_b} on {rank_b}: the vote about ending a prefetch was taken on one of them only
+SELECT artifact, record, rank, quote, ordinal, rank_a, value_a, rank_b, value_b FROM first_side WHERE stream = 'collective' AND d_a <> d_b AND 5 IN (d_a, d_b)
+
 -- evidence: calls_mispaired
 -- says: call {ordinal} of one group was {value_a} on {rank_a} and {value_b} on {rank_b}
 SELECT artifact_b AS artifact, record_b AS record, rank_b AS rank, quote_b AS quote, ordinal, rank_a, value_a, rank_b, value_b
