@@ -28,12 +28,12 @@ def base_groups(topo: Topology, *, dp_attention: bool) -> list[tuple[str, list[i
     dps, pps = range(topo.dp_size), range(topo.pp_size)
     cps, tps = range(topo.cp_size), range(topo.tp_size)
     out: list[tuple[str, list[int]]] = []
-    if topo.tp_size > 1:
-        for d in dps:
-            for p in pps:
-                for c in cps:
-                    ranks = [topo.rank(p, t, d, c) for t in tps]
-                    out += [("tp", ranks), ("fwd", ranks)]
+    for d in dps:
+        for p in pps:
+            if topo.tp_size > 1:
+                out += [("tp", [topo.rank(p, t, d, c) for t in tps]) for c in cps]
+            if topo.tp_size * topo.cp_size > 1:
+                out.append(("fwd", [topo.rank(p, t, d, c) for c in cps for t in tps]))
     if topo.cp_size > 1:
         out += [("cp", [topo.rank(p, t, d, c) for c in cps]) for d in dps for p in pps for t in tps]
     if topo.pp_size > 1:
