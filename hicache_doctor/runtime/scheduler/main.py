@@ -33,9 +33,11 @@ def base_groups(topo: Topology, *, dp_attention: bool) -> list[tuple[str, list[i
             for p in pps:
                 for c in cps:
                     ranks = [topo.rank(p, t, d, c) for t in tps]
-                    out += [("tp", ranks), ("fwd", ranks)]
+                    out += [("tp", ranks)] if topo.cp_size > 1 else [("tp", ranks), ("fwd", ranks)]
     if topo.cp_size > 1:
         out += [("cp", [topo.rank(p, t, d, c) for c in cps]) for d in dps for p in pps for t in tps]
+        # The sums of a forward are over all ranks of a stage.
+        out += [("fwd", [topo.rank(p, t, d, c) for c in cps for t in tps]) for d in dps for p in pps]
     if topo.pp_size > 1:
         out += [("pp", [topo.rank(p, t, d, c) for p in pps]) for d in dps for c in cps for t in tps]
     if dp_attention and topo.dp_size > 1:
