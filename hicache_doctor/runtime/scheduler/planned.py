@@ -121,7 +121,8 @@ class SchedulerPlanMixin(SchedulerState):
                 raise PlanError(f"plan starts request {entry.rid}, which is not waiting on this stage")
             req = found[0]
             tree = cache.tree
-            match = tree.match(req.hashes, entry.prefix // size)
+            # As far as the leader looked, not only as far as it got: a load back that found no room has evicted, too.
+            match = tree.match(req.hashes, (len(req.tokens) - 1) // size)
             node = match.last_device_node
             tree.inc_lock_ref(node)
             pages = match.pages
