@@ -24,8 +24,8 @@ class SchedulerChunkMixin(SchedulerState):
     def profile_and_init_predictor(self) -> None:
         """Measure on the first stage, broadcast the raw samples down its TP ranks and the stages, fit everywhere.
 
-        A failure falls back to fixed chunks. Before #23060 the profiling itself could fail on the first stage, which
-        then went on without a word while the other stages waited for its samples.
+        A failure falls back to fixed chunks, on all stages. Before #23060 the profiling itself could fail on the first
+        one, which then went on without a word while the others waited for its samples.
         """
         config, w = self.config, self.world
         self.chunks = None
@@ -34,20 +34,25 @@ class SchedulerChunkMixin(SchedulerState):
         lengths = chunking.sample_lengths(config.chunk_tokens, self.fixes)
         lengths = lengths[: max(chunking.LEAST_SAMPLES + 1, len(lengths))]
         vec: Vector = (0,) * (2 * len(lengths))
+        failed: ProfileError | None = None
         if self.first_stage:
             try:
                 vec = chunking.pack(lengths, self.profile_prefill_latency(lengths))
             except ProfileError as e:
-                w.log(server_log.chunk_profile_failed(e), "WARNING")
-                return
-            w.log(server_log.chunk_profile(w.at.pp, len(lengths)))
+                if Fix.PROFILE_FAILURE not in self.fixes:
+                    w.log(server_log.chunk_profile_failed(e), "WARNING")
+                    return
+                # Sent on as no samples at all, to which nobody can fit a curve: all stages fall back.
+                failed = e
+            else:
+                w.log(server_log.chunk_profile(w.at.pp, len(lengths)))
         if w.topo.tp_size > 1 and self.first_stage:
             vec = broadcast_object_list(w, "tp", vec)
         vec = broadcast_object_list(w, "pp", vec)
         try:
             curve = chunking.fit(*chunking.unpack(vec), self.fixes)
         except chunking.FitError as e:
-            w.log(server_log.chunk_profile_failed(e), "WARNING")
+            w.log(server_log.chunk_profile_failed(failed or e), "WARNING")
             return
         for i, value in ((Capacity.CHUNK_A, curve.a), (Capacity.CHUNK_B, curve.b)):
             self.record(START, int(i), value)

@@ -87,12 +87,24 @@ class SchedulerPPMixin(SchedulerState):
         return True
 
     def _pp_end(self) -> None:
+        self._pp_take_results_under_way()
         while self.consensus_out:
             self.world.recv(self.prev_rank, "cons", CONS, "consensus")
             self.consensus_out -= 1
         for work in (self.send_req_work, self.send_proxy_work, *self.send_output_works, *self.consensus_works):
             if work is not None:
                 work.wait()
+
+    def _pp_take_results_under_way(self) -> None:
+        """When the budget of steps ends a run that is busy, senders still wait for somebody to take their results."""
+        stopped = self.step
+        for step in range(stopped, stopped + self.depth):
+            self.step = step
+            result = self.slots[(step + 1) % self.depth]
+            if result.batch is not None:
+                self._pp_process_batch_result(result.batch)
+                result.batch = None
+        self.step = stopped
 
     # -- messages
     def recv_requests(self) -> list[tuple[int, int]]:
