@@ -177,7 +177,7 @@ def counterfactual(
     tools: Tools,
     say: Say = lambda text: None,
 ) -> tuple[Trial | None, Trial | None]:
-    """The failed run again on its leader's tape: with the verdict's one repair, then with the smallest set that helps."""
+    """The failed run again on its leader's tape: with the verdict's one repair, then the smallest set that helps."""
     leaders = {r: t for r, t in tapes.items() if config.topo.place(r).pp == 0}
     off = [f for f in Fix if f not in config.fixes]
     if config.fixes.ack_counts != "pp0" and Fix.ACK_COUNTS not in off:
@@ -252,6 +252,7 @@ def _for_real(
 ) -> dict[int, Tape]:
     """Real processes on the simulated run's observations; returns what they observed."""
     from hicache_doctor.runtime import launch
+    from hicache_doctor.runtime.spec import Options
 
     if out.exists() and not force:
         raise UsageError(f"{out} exists; choose another name, or overwrite it with --force")
@@ -262,10 +263,11 @@ def _for_real(
     replay = {r: run.outcome.tape(r) for r in range(config.topo.n)}
     try:
         say(f"starting {config.topo.n} processes on the schedule's observations")
-        options = launch.Options(watchdog=4, grace=1.5, scenario=scenario.name)
+        options = Options(watchdog=4, grace=1.5, keep=True, scenario=scenario.name)
         report = launch.run(config, folder / "run", replay=replay, options=options)
         say(f"real processes: {report.outcome} after {report.seconds:.1f} s")
-        assert report.dump is not None
+        if report.dump is None:
+            raise DoctorError(f"{scenario.name}: the run was {report.outcome}, nothing is left to analyse")
         shutil.copyfile(report.dump, out)
         truth = report.dump.with_name("crash.truth.json")
         shutil.copyfile(truth, out.with_name(out.name.removesuffix(".dump") + ".truth.json"))

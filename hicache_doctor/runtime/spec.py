@@ -29,6 +29,8 @@ class Options:
     sample: float = 1.0
     """Between two readings of the ranks' memory."""
     device: str = "cpu"
+    keep: bool = False
+    """Write a dump of a run that ended well too."""
     scenario: str = ""
     """Only for the truth file."""
 

@@ -85,7 +85,7 @@ class _Run:
             notes=self.notes,
         )
         self._refuse_false_starts(report)
-        if outcome in ("failed", "hung"):
+        if outcome in ("failed", "hung") or self.options.keep:
             report.dump = pack(self.spec, report)
         report.save()
         return report
