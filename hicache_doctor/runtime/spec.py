@@ -31,8 +31,6 @@ class Options:
     keep: bool = False
     """Pack a dump even when all ranks ended in order (a wrong answer and a leak raise nothing)."""
     device: str = "cpu"
-    keep: bool = False
-    """Write a dump of a run that ended well too."""
     scenario: str = ""
     """Only for the truth file."""
 
