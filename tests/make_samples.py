@@ -1,4 +1,4 @@
-"""Make ``samples/crash_dumps/made`` anew: one small dump a signature, from the simulation, with the verdict it must get.
+"""Make ``samples/crash_dumps/made`` anew: one small dump a signature, with the verdict that it must get.
 
     python -m tests.make_samples [FOLDER]
 
