@@ -26,7 +26,7 @@ def _group() -> None:
         "runtime run --pp 2 --out run1",
         "runtime run --pp 2 --tp 2 --l3 file --workload reread --model mla --out run2",
         "runtime run --pp 2 --fixes 0.5.12 --faults plan.yaml --out run3",
-        "runtime run --pp 2 --fixes all,27285=local --workload requests=200,turns=3 --out run4 --format json",
+        "runtime run --fixes all,27285=local --workload requests=200 --out run4 --format json",
     )
 )
 def run(
@@ -43,10 +43,8 @@ def run(
     model: Annotated[str, typer.Option("--model", help="null, mha or mla.")] = "mha",
     tree: Annotated[str, typer.Option("--tree", help="hiradix or unified.")] = "hiradix",
     scheduler: Annotated[str, typer.Option("--scheduler", help="replicated or planned.")] = "replicated",
-    prefetch_policy: Annotated[str, typer.Option(help="best_effort, wait_complete or timeout.")] = "timeout",
-    write_policy: Annotated[
-        str, typer.Option(help="write_through, write_through_selective or write_back.")
-    ] = "write_through",
+    prefetch_policy: Annotated[str, typer.Option(help="When a prefetch ends, as SGLang names it.")] = "timeout",
+    write_policy: Annotated[str, typer.Option(help="When L2 is written, as SGLang names it.")] = "write_through",
     dynamic_chunking: Annotated[bool, typer.Option("--dynamic-chunking", help="Profile and fit chunk sizes.")] = False,
     seed: Annotated[int, typer.Option("--seed", help="Of workload and faults.")] = 1,
     watchdog: Annotated[float, typer.Option("--watchdog", min=0.5, help="Seconds without progress are a hang.")] = 20.0,
