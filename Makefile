@@ -11,7 +11,7 @@ TORCH ?= torch==2.13.0
 # A package to test the Mooncake backend with; needs libibverbs1. Empty: those tests are skipped.
 MOONCAKE ?=
 
-.PHONY: demo test long lint matrix clean
+.PHONY: demo test long matrix lint clean
 
 demo: $(VENV)/.core
 	$(BIN)/hicache-doctor analyze $(SAMPLE)
@@ -26,6 +26,10 @@ long: $(VENV)/.dev
 	$(BIN)/python benchmarks/simulation.py
 	$(BIN)/python benchmarks/runtime.py --real
 	$(BIN)/python benchmarks/logscan.py --full
+
+# Every known incident, made and diagnosed: the rule × fault matrix. With torch also: make matrix ARGS="--world processes".
+matrix: $(VENV)/.dev
+	$(BIN)/python -m hicache_doctor.matrix $(ARGS)
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .

@@ -131,8 +131,10 @@ def reproduce(
     force: bool = False,
     say: Say = lambda text: None,
     tools: Tools | None = None,
+    start: int | None = None,
 ) -> Reproduction:
-    """Make the incident, write ``out`` (a crash.dump), analyse it, run the counterfactuals.
+    """Make the incident, write ``out`` (a crash.dump), analyse it, run the counterfactuals. ``start`` is the first
+    schedule to try.
 
     Raises:
         UsageError: no such scenario or world, or ``out`` exists.
@@ -144,7 +146,7 @@ def reproduce(
     if world == "processes" and not scenario.real:
         raise UsageError(f"{scenario.name} is shown by the simulation only; leave out --world processes")
     tools = tools or Tools.load()
-    run, seed, tries = find(scenario, say=say)
+    run, seed, tries = find(scenario, say=say, start=start)
     tapes = run.tapes()
     notes: list[str] = []
     if world == "processes":

@@ -64,7 +64,9 @@ def test_the_readme_shows_something() -> None:
 
 def test_options_named_in_the_readme_exist() -> None:
     text = (ROOT / "README.md").read_text(encoding="utf-8")
-    known = {o for p in command_of("analyze").params for o in p.opts}
+    known = {
+        o for c in (("analyze",), ("runtime", "run"), ("reproduce",)) for p in command_of(*c).params for o in p.opts
+    }
     for option in re.findall(r"`(--[a-z-]+)", text):
         assert option in known | {"--help", "--version"}, option
 

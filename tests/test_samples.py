@@ -8,11 +8,17 @@ from pathlib import Path
 
 import pytest
 
-from hicache_doctor.incident import analyze
+from hicache_doctor import reproduce
+from hicache_doctor.incident import Tools, analyze
+from hicache_doctor.runtime import sim_dump
+from hicache_doctor.runtime.scenarios import BY_NAME
 from hicache_doctor.shipped import shipped
 from tests.wrapping import WRAPPERS
 
-SAMPLES = sorted(p for p in (shipped("samples") / "crash_dumps").iterdir() if p.is_dir())
+SAMPLES = sorted(p for p in (shipped("samples") / "crash_dumps").iterdir() if (p / "input").is_dir())
+MADE = shipped("samples") / "crash_dumps" / "made"
+EXPECTED = json.loads((MADE / "expected.json").read_text())
+TOOLS = Tools.load()
 
 HEALTHY = shipped("rules") / "cases" / "healthy" / "control_ok-0.5.12.post1"
 
@@ -31,6 +37,24 @@ def test_a_sample_gets_its_verdict(sample: Path) -> None:
     assert all(row["read"] == "all" for row in document["inventory"])
     assert document["evidence_chain"] and all(link["citations"] for link in document["evidence_chain"][:1])
     assert (sample / "README.md").is_file()
+
+
+@pytest.mark.parametrize("name", sorted(EXPECTED))
+def test_a_made_dump_gets_its_verdict(name: str) -> None:
+    assert (MADE / name).stat().st_size <= 300_000
+    verdict = reproduce.diagnose(MADE / name, TOOLS).model_dump(mode="json")
+    assert {key: verdict[key] for key in EXPECTED[name]} == EXPECTED[name]
+
+
+def test_a_made_dump_can_be_made_again(tmp_path: Path) -> None:
+    """The same seed gives the same incident, so a new dump gets the same verdict, word for word."""
+    run, _, _ = reproduce.find(BY_NAME["A1"])
+    again = tmp_path / "A1.dump"
+    sim_dump.write(again, run.config, run.outcome)
+    said = [reproduce.diagnose(dump, TOOLS).model_dump(mode="json") for dump in (MADE / "A1.dump", again)]
+    for verdict in said:
+        verdict.pop("inventory")
+    assert said[0] == said[1]
 
 
 @pytest.mark.parametrize("sample", SAMPLES, ids=lambda p: p.name)

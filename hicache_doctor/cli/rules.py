@@ -57,10 +57,13 @@ SELECT artifact, line, line_end, rank, ts, text AS quote FROM log WHERE text LIK
 
 @app.command("list", epilog=examples("rules list", "rules list --format json"))
 def list_rules(form: FormatOption = Format.terminal) -> None:
-    """Every rule: id, kind, affected releases, title."""
-    base = _load(None)
+    """Every rule: id, kind, affected releases, title, and which scenario reproduces it or why none does."""
+    from hicache_doctor.signatures.matrix import load_matrix
+
+    base, matrix = _load(None), load_matrix()
     rows = [
         {"id": r.id, "kind": r.kind, "form": r.form, "status": r.status, "versions": r.versions, "title": r.title}
+        | (matrix.reproducible(r.id) if r.kind == "signature" else {})
         for r in base.rules.values()
     ]
     if form is Format.json:
@@ -68,6 +71,10 @@ def list_rules(form: FormatOption = Format.terminal) -> None:
         return
     for row in rows:
         typer.echo(f"{row['id']:20} {row['kind']:13} {row['versions'] or '':18} {row['title']}")
+        if row.get("reproduced_by"):
+            typer.echo(f"{'':20} reproduced by {', '.join(row['reproduced_by'])}")
+        elif row.get("not_reproduced"):
+            typer.echo(f"{'':20} not reproduced: {row['not_reproduced']}")
 
 
 @app.command(epilog=examples("rules show A2", "rules show A2 --format json"))

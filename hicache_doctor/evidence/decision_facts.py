@@ -76,15 +76,23 @@ CREATE OR REPLACE VIEW sends_growth AS
 
 CREATE OR REPLACE VIEW queue_end AS
   SELECT p.rank, p.r, p.dp, p.pp, e.a AS bootstrap, e.b AS waiting, e.c AS prefetching, e.d AS tokens_occupied, e.step,
-         e.artifact, e.record
+         e.artifact, e.record, e.step - greatest(coalesce(b.step, 0), coalesce(m.step, 0)) AS idle_steps
   FROM (SELECT rank, max(rowid) AS last FROM event WHERE kind = 'queues' GROUP BY rank) l
+  LEFT JOIN (SELECT rank, max(step) AS step FROM event WHERE kind IN ('batch', 'decode', 'finish') GROUP BY rank) b
+    ON b.rank = l.rank
+  LEFT JOIN (SELECT rank, max(step) AS step FROM event WHERE kind = 'recv_msg' AND a <> 4 GROUP BY rank) m
+    ON m.rank = l.rank
   JOIN event e ON e.rowid = l.last JOIN event_rank p ON p.rank = l.rank;
+-- Writes that a rank of the first stage (it leads the drains) submitted and drained, and how long ago it last looked.
 CREATE OR REPLACE VIEW acks_end AS
-  SELECT p.rank, e.a AS ack_write_queue, e.b AS ack_load_queue, e.c AS ready_write, e.d AS ready_load,
-         p.last_step - greatest(e.step, coalesce(d.step, 0)) AS steps_since, e.artifact, e.record
-  FROM (SELECT rank, max(rowid) AS last FROM event WHERE kind = 'ack_queues' GROUP BY rank) l
-  JOIN event e ON e.rowid = l.last JOIN event_rank p ON p.rank = l.rank
-  LEFT JOIN (SELECT rank, max(step) AS step FROM event WHERE kind = 'drain' GROUP BY rank) d ON d.rank = l.rank;
+  SELECT p.rank, sum(e.b) FILTER (e.kind = 'drain') AS drained,
+         count(*) FILTER (e.kind = 'submit' AND e.a = 0 AND e.c = 0) AS granted, max(e.step) AS step,
+         p.last_step - max(e.step) AS steps_since, arg_max(e.artifact, e.rowid) AS artifact,
+         arg_max(e.record, e.rowid) AS record
+  FROM event e JOIN event_rank p USING (rank)
+  WHERE p.pp = 0 AND e.kind IN ('ack_queues', 'drain', 'submit')
+    AND p.first_step = (SELECT min(first_step) FROM event_rank)
+  GROUP BY p.rank, p.last_step HAVING count(*) FILTER (e.kind = 'ack_queues') > 0;
 
 CREATE OR REPLACE VIEW group_list AS
   SELECT p.rank, p.r, e.a AS role, {group} AS inst, e.key AS members, e.b AS size, e.artifact, e.record,
@@ -145,11 +153,15 @@ CREATE OR REPLACE VIEW evict_tie AS
            WHERE x.rank = d.rank_a AND x.key = d.key_b AND x.stamp = d.c_a
               OR x.rank = d.rank_b AND x.key = d.key_a AND x.stamp = d.c_b) AS tie
   FROM stream_divergence d WHERE d.stream = 'evict' AND d.key_a <> d.key_b;
--- The same eviction with another stamp on another rank: the stamps are each rank's own clock.
+-- The stamps are each rank's own clock: the same eviction with another stamp on another rank, or a stamp that is a time
+-- (a counter of walks does not get that far in so few steps).
 CREATE OR REPLACE VIEW own_clock AS
   SELECT pa.rank AS rank_a, a.c AS stamp_a, pb.rank AS rank_b, b.c AS stamp_b, a.artifact, a.record
   FROM decision_row x JOIN decision_row y ON y.lane = x.lane AND y.k1 = x.k1 AND y.h = x.h AND y.r > x.r
   JOIN event a ON a.rowid = x.e JOIN event b ON b.rowid = y.e
   JOIN event_rank pa ON pa.r = x.r JOIN event_rank pb ON pb.r = y.r
-  WHERE x.stream = 7 AND a.c <> b.c AND x.step < coalesce((SELECT step FROM first_act), 9223372036854775807);
+  WHERE x.stream = {evict} AND a.c <> b.c
+    AND x.step < coalesce((SELECT step FROM first_act), 9223372036854775807)
+  UNION ALL
+  SELECT rank, c, NULL, NULL, artifact, record FROM event WHERE kind = 'evict' AND c > 50000 * (step + 1);
 """

@@ -2,9 +2,9 @@
 
 A stream is cut into lanes: what may be compared one to one (a queue, a tier, one instance of a process group). Two
 decisions of a lane meet by ``k1`` and ``k2``, the ordinal that the event states (or its turn, where it states none) and
-the place within it, never by time. A rank that is merely behind has not diverged: what it lacks counts only when it went
-beyond that place in the step. ``runtime/streams.py`` is the same definition without a database, and a test holds the two
-together. Everything is done in sets of rows, because an incident has events by the million.
+the place within it, never by time. A rank that is merely behind has not diverged: what it lacks counts only when it
+went beyond that place in the step. ``runtime/streams.py`` is the same definition without a database, and a test holds
+the two together. Everything is done in sets of rows, because an incident has events by the million.
 """
 
 from __future__ import annotations
@@ -131,7 +131,8 @@ sides AS (SELECT *, ra AS has, rb AS lacks FROM pairs UNION ALL SELECT *, rb, ra
 top AS (SELECT {family_d} AS fam, r, max((k1, k2)) AS k FROM decision_row d WHERE stream IN ({sparse}) GROUP BY ALL),
 place AS (SELECT d.r, max(d.stream) AS tier FROM decision_row d JOIN event_rank p ON p.r = d.r AND p.last_step = d.step
           WHERE d.stream < {calls_from} GROUP BY d.r),
-far AS (SELECT p.r, (p.last_step, coalesce(place.tier, -1)) AS at, p.first_step FROM event_rank p LEFT JOIN place USING (r)),
+far AS (SELECT p.r, (p.last_step, coalesce(place.tier, -1)) AS at, p.first_step
+        FROM event_rank p LEFT JOIN place USING (r)),
 origin AS (SELECT min(first_step) AS step FROM event_rank)
 SELECT s.lane, s.stream, s.sub, s.inst, s.ra, s.rb, d.k1, d.k2, d.step, CASE WHEN s.has = s.ra THEN d.e END,
        CASE WHEN s.has = s.rb THEN d.e END
@@ -151,13 +152,18 @@ SELECT o.* EXCLUDE (n) FROM (
   FROM odd o JOIN early USING (lane, ra, rb, step)) o
 WHERE n = 1
 """
-# What a rank that passed is cited with: the first thing that it recorded after that step.
+# What a rank that passed is cited with: the first thing that it recorded after that step, or a later decision of it.
 PASSED = """
 CREATE OR REPLACE TEMP TABLE passed AS
-SELECT o.lane, o.ra, o.rb, min(e.rowid) AS e
-FROM odd_first o JOIN event_rank p ON p.r = CASE WHEN o.ea IS NULL THEN o.ra ELSE o.rb END
-JOIN event e ON e.rank = p.rank AND e.step > o.step
-WHERE o.ea IS NULL OR o.eb IS NULL GROUP BY ALL
+WITH lacking AS (SELECT lane, stream, ra, rb, step, CASE WHEN ea IS NULL THEN ra ELSE rb END AS r FROM odd_first
+                 WHERE ea IS NULL OR eb IS NULL)
+SELECT lane, ra, rb, min(e) AS e FROM (
+  SELECT o.lane, o.ra, o.rb, e.rowid AS e FROM lacking o JOIN event_rank p ON p.r = o.r
+  JOIN event e ON e.rank = p.rank AND e.step > o.step
+  UNION ALL
+  SELECT o.lane, o.ra, o.rb, d.e FROM lacking o JOIN decision_row d ON d.r = o.r AND d.step = o.step
+  WHERE d.stream >= o.stream)
+GROUP BY ALL
 """
 FILL = """
 INSERT INTO divergence BY NAME
@@ -205,6 +211,7 @@ def create_views(store: Store, kinds: list[dict[str, Any]], words: list[dict[str
     """What :mod:`.decision_facts` holds: views, and the tables of the differences that are asked again and again."""
     names = ", ".join(f"'{n}'" for n in STREAMS)
     filled = VIEWS.replace("{names}", f"[{names}]").replace("{text}", text_of(kinds, words)("e"))
+    filled = filled.replace("{evict}", str(TIER["evict"]))
     store.con.execute(filled.replace("{group}", GROUP.format(role="e.a")))
 
 

@@ -85,7 +85,7 @@ MIXES: Mapping[str, Mix] = {
         "the first stage's plan instead of replicated schedulers",
         REREAD,
         {"scheduler": "planned", **TIGHT},
-        {"hits.l1": 50, "hits.l2": 20, "load_backs": 3},
+        {"hits.l1": 50, "hits.l2": 5, "load_backs": 1},
     ),
     "burst": Mix(
         "everything at once",

@@ -290,7 +290,7 @@ ALL_SCENARIOS = (
     Scenario(
         "H",
         "an abort in the bootstrap queue keeps its prefetch reservation",
-        _PD.but(workload=Workload(requests=60, aborts=60, prefix=60), l3="memory"),
+        _PD.but(workload=Workload(requests=60, aborts=60, prefix=60), l3="memory", steps=600),
         "held",
         (Fix.ABORT_LEAK,),
     ),
@@ -314,6 +314,7 @@ ALL_SCENARIOS = (
         "what is written to L3 is drained locally, under host pressure",
         _L3.but(backup_acks="local", faults=FaultPlan(slow_l3=((1, 20),))),
         "parted",
+        seeds=400,
     ),
     Scenario("healthy", "everything repaired", Config(faults=_late(1)), "clean"),
 )

@@ -208,6 +208,8 @@ SELECT artifact, line, line, rank, ts, 'token_usage ' || value, 'token usage ' |
 UNION ALL
 SELECT artifact, line, line_end, rank, ts, text, 'requests were retracted' FROM log WHERE kind = 'retracted'
 UNION ALL
+SELECT artifact, NULL, NULL, rank, NULL, 'submission ' || d || ' refused', 'no room for ' || b || ' tokens' FROM event WHERE kind = 'submit' AND c = 1 AND a IN (0, 1)
+UNION ALL
 SELECT u.artifact, u.line, u.line, u.rank, u.ts, u.name || ' ' || CAST(u.value AS BIGINT), 'host pool used to ' || CAST(100 * u.value / t.value AS BIGINT) || ' %'
 FROM sample u JOIN sample t ON t.rank IS NOT DISTINCT FROM u.rank AND t.artifact = u.artifact AND t.name = 'hicache_host_total_tokens'
 WHERE u.name = 'hicache_host_used_tokens' AND t.value > 0 AND u.value / t.value >= 0.95

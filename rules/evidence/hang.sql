@@ -189,3 +189,10 @@ LIMIT 2
 -- evidence: hccl_timeout
 -- says: the collective library of the NPU timed out
 SELECT artifact, line, line_end, rank, ts, text AS quote FROM log WHERE kind = 'hccl_timeout' LIMIT 3
+
+-- evidence: profile_given_up
+-- says: {rank} waits for a profile that {other} gave up
+SELECT p.artifact, p.at_line AS line, p.line_end, p.rank, p.ts, p.quote, l.rank AS other FROM place p
+JOIN log l ON l.kind = 'dynamic_chunk' AND regexp_matches(lower(l.text), 'fail|fall') AND try_cast(regexp_extract(l.rank, 'PP(\d+)', 1) AS INT) = 0
+WHERE p.source <> 'traceback' AND p.place = 'broadcast_objects' AND try_cast(regexp_extract(p.rank, 'PP(\d+)', 1) AS INT) > 0
+ORDER BY p.rank LIMIT 3

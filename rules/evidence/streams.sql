@@ -65,7 +65,7 @@ SELECT artifact, record, rank, quote FROM first_side WHERE stream = 'message' AN
 -- evidence: consensus_parts_first
 -- says: a stage acted on something else than the agreed verdict ({stream} {ordinal}: {rank_a} {value_a}; {rank_b} {value_b})
 SELECT artifact, record, rank, quote, stream, ordinal, rank_a, value_a, rank_b, value_b FROM first_side
-WHERE stream = 'consensus' AND coalesce(a_a, 0) <> coalesce(a_b, 0) OR EXISTS (SELECT 1 FROM first_abort WHERE agreed)
+WHERE stream = 'consensus' AND (coalesce(a_a, 0) <> coalesce(a_b, 0) OR a_a = a_b AND a_a > 0 AND d_a <> d_b) OR EXISTS (SELECT 1 FROM first_abort WHERE agreed)
 
 -- evidence: abort_parts_first
 -- says: the abort of request {rid} took effect on {stages} of {of_stages} stages, and the ranks part there ({rank_a} {value_a}; {rank_b} {value_b})
@@ -117,7 +117,7 @@ JOIN evict_tie t ON t.lane = s.lane AND t.ordinal = s.ordinal AND t.rank_b = s.r
 -- evidence: evict_order_later
 -- says: later, at step {step}, the ranks evicted in another order, by clocks of their own: an amplifier of the earlier difference, not its cause
 SELECT d.artifact_b AS artifact, d.record_b AS record, d.rank_b AS rank, d.quote_b AS quote, d.step FROM stream_divergence d, first_divergence f
-WHERE d.stream = 'evict' AND f.stream <> 'evict' AND d.step > f.step AND d.key_a <> d.key_b AND EXISTS (SELECT 1 FROM own_clock)
+WHERE d.stream = 'evict' AND f.stream <> 'evict' AND d.step > f.step AND d.key_a IS DISTINCT FROM d.key_b AND EXISTS (SELECT 1 FROM own_clock)
 ORDER BY d.step LIMIT 1
 
 -- evidence: proxy_mismatch
@@ -141,6 +141,10 @@ SELECT w.artifact, w.record, w.rank, w.quote FROM rank_wait w WHERE w.kind = 'co
   AND EXISTS (SELECT 1 FROM rank_wait o WHERE o.stage_group = w.stage_group AND o.r <> w.r AND o.site <> 5
               AND NOT EXISTS (SELECT 1 FROM rank_wait x WHERE x.r = o.r AND x.site = 5))
 ORDER BY w.r LIMIT 4
+
+-- evidence: prefetch_vote_skipped
+-- says: call {ordinal} of one group was {value_a} on {rank_a} and {value_b} on {rank_b}: the vote about ending a prefetch was taken on one of them only
+SELECT artifact, record, rank, quote, ordinal, rank_a, value_a, rank_b, value_b FROM first_side WHERE stream = 'collective' AND d_a <> d_b AND 5 IN (d_a, d_b)
 
 -- evidence: calls_mispaired
 -- says: call {ordinal} of one group was {value_a} on {rank_a} and {value_b} on {rank_b}
@@ -169,10 +173,46 @@ FROM sends_growth WHERE held >= 16 AND grown_idle >= 8 AND held * 2 >= calls ORD
 SELECT artifact, record, rank, 'tokens_occupied ' || tokens_occupied || ', prefetching 0 at step ' || step AS quote, tokens_occupied AS tokens
 FROM queue_end WHERE prefetching = 0 AND tokens_occupied > 0 ORDER BY r LIMIT 4
 
+-- evidence: prefetch_kept
+-- says: {rank} keeps {prefetching} prefetches registered, though no request has waited for {steps} steps: what an abort takes away must end its prefetch too
+SELECT artifact, record, rank, 'prefetching ' || prefetching || ', waiting 0, bootstrap 0 at step ' || step AS quote, prefetching, idle_steps AS steps
+FROM queue_end WHERE prefetching > 0 AND waiting = 0 AND bootstrap = 0 AND idle_steps >= 64 ORDER BY r LIMIT 4
+
 -- evidence: acks_never_drained
--- says: {ready} finished writes of {rank} have waited for {steps} steps: events are not drained when idle, so L3 never gets the pages
-SELECT artifact, record, rank, 'ack_write_queue ' || ack_write_queue || ', ready_write ' || ready_write AS quote, ready_write AS ready, steps_since AS steps
-FROM acks_end WHERE ready_write > 0 AND steps_since >= 16 ORDER BY rank LIMIT 4
+-- says: {left} writes of {rank} were submitted and never drained; it has not looked for {steps} steps: events are not drained when idle, so L3 never gets the pages
+SELECT artifact, record, rank, 'submitted ' || granted || ', drained ' || drained || ' by step ' || step AS quote, granted - drained AS left, steps_since AS steps
+FROM acks_end WHERE granted > drained AND steps_since >= 16 ORDER BY rank LIMIT 4
+
+-- evidence: verdict_never_came
+-- says: request {rid} and {others} others have waited in the bootstrap queue of {rank} without a verdict, {later} later requests got theirs
+SELECT w.artifact, w.record, w.rank, 'request ' || w.key || ' since step ' || w.step AS quote, w.key AS rid, w.n - 1 AS others, w.later
+FROM (
+  SELECT e.*, p.r, count(*) OVER (PARTITION BY e.rank) AS n,
+         (SELECT count(*) FROM event c WHERE c.kind = 'consensus' AND c.rank = e.rank AND c.step > e.step + 16) AS later
+  FROM event e JOIN event_rank p USING (rank)
+  WHERE e.kind = 'recv_msg' AND e.a = 0 AND p.last_step > e.step + 64
+    AND EXISTS (SELECT 1 FROM queue_end q WHERE q.r = p.r AND q.bootstrap > 0)
+    AND NOT EXISTS (SELECT 1 FROM event c WHERE c.kind IN ('consensus', 'finish') AND c.rank = e.rank AND c.key = e.key)) w
+WHERE w.later >= 4 ORDER BY w.r, w.step, w.key LIMIT 4
+
+-- evidence: sync_call_skipped
+-- says: {rank} waits in _pp_sync for count {n} of {upstream}, which sent {sent} and went on: it skipped the call
+WITH waits AS (
+  SELECT rank, artifact, at_line AS line, line_end, NULL AS record, quote FROM place WHERE source <> 'traceback' AND place LIKE 'pp_sync_recv%'
+  UNION ALL SELECT rank, artifact, NULL, NULL, record, quote FROM rank_wait WHERE site = 6),
+links AS (
+  SELECT w.*, p.r, q.r AS up, q.rank AS upstream,
+         (SELECT count(*) FROM event e WHERE e.kind = 'recv' AND e.b = 6 AND e.rank = p.rank) AS n,
+         (SELECT count(*) FROM event e WHERE e.kind = 'send' AND e.b = 6 AND e.rank = q.rank) AS sent
+  FROM waits w JOIN event_rank p USING (rank)
+  JOIN event_rank q ON q.dp = p.dp AND q.cp = p.cp AND q.tp = p.tp AND q.pp = p.pp - 1 AND q.last_step >= p.last_step
+  WHERE q.rank NOT IN (SELECT rank FROM waits))
+SELECT * EXCLUDE (r, up) FROM links WHERE sent < n ORDER BY r LIMIT 2
+
+-- evidence: refusal_made_reachable
+-- says: as long as every rank submits the same, all of them skip that call alike; the write that only {culprit} refused (#31425, open) made the difference, the call that may be skipped made it a hang
+SELECT artifact, record, rank, quote, culprit FROM first_side
+WHERE stream = 'submission' AND sub IN (0, 1) AND (coalesce(c_a, 0) = 0) <> (coalesce(c_b, 0) = 0)
 
 -- evidence: foreign_page_read
 -- says: {rank} read a page of another place for request {rid} (page {page})
@@ -224,3 +264,7 @@ QUALIFY count(*) OVER () = (SELECT (max(dp) + 1) * (max(pp) + 1) * (max(cp) + 1)
 SELECT w.artifact, w.record, w.rank, w.quote FROM rank_wait w WHERE w.site IN (1, 2, 3, 22)
   AND EXISTS (SELECT 1 FROM rank_wait o WHERE o.stage_group = w.stage_group AND (o.site = 1) <> (w.site = 1) AND o.site IN (1, 2, 3, 22))
 ORDER BY w.r LIMIT 8
+
+-- evidence: parted_peers
+-- says: {rank} is a side of the first difference, inside one stage
+SELECT artifact, record, rank, quote FROM first_side WHERE pp_a = pp_b

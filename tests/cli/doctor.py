@@ -71,4 +71,5 @@ def commands() -> Sequence[tuple[str, ...]]:
         ("analyze",), ("query",),
         *(("kb", name) for name in ("list", "show", "fixed-in", "missing-in")),
         *(("rules", name) for name in ("list", "show", "check", "test", "new")),
+        ("reproduce",), ("runtime", "run"),
     )  # fmt: skip

@@ -12,8 +12,9 @@ from hicache_doctor.probes.kinds import Capacity, Kind, Q, Tier, Why
 from hicache_doctor.runtime.cache.cache_controller import HiCacheController
 from hicache_doctor.runtime.cache.hicache_storage import HiCacheStorage
 from hicache_doctor.runtime.cache.memory_pool import PagePool, pool
-from hicache_doctor.runtime.cache.radix_tree import Match, RadixTree, TreeNode
+from hicache_doctor.runtime.cache.radix_tree import RadixTree
 from hicache_doctor.runtime.cache.stats import Stats
+from hicache_doctor.runtime.cache.tree_node import Match, TreeNode
 from hicache_doctor.runtime.config import Config
 from hicache_doctor.runtime.fixes import Fix
 from hicache_doctor.runtime.model.base import Model

@@ -7,8 +7,9 @@ from collections.abc import Callable
 from hicache_doctor.probes.kinds import Kind, Q, Why
 from hicache_doctor.runtime.cache.cache_controller import HiCacheController, PrefetchOperation
 from hicache_doctor.runtime.cache.memory_pool import PagePool
-from hicache_doctor.runtime.cache.radix_tree import Match, RadixTree, TreeNode
+from hicache_doctor.runtime.cache.radix_tree import RadixTree
 from hicache_doctor.runtime.cache.stats import Stats
+from hicache_doctor.runtime.cache.tree_node import Match, TreeNode
 from hicache_doctor.runtime.config import Config
 from hicache_doctor.runtime.fixes import Fix, Fixes
 from hicache_doctor.runtime.world import Vector, World

@@ -12,71 +12,11 @@ from heapq import heappop, heappush
 
 from hicache_doctor.probes.kinds import Kind, Tier
 from hicache_doctor.runtime.cache.memory_pool import PagePool
+from hicache_doctor.runtime.cache.tree_node import Match, TreeNode
 from hicache_doctor.runtime.world import World, mix
 
 EVICT, CLOCK = int(Kind.EVICT), int(Kind.CLOCK)
 DEVICE, HOST = int(Tier.DEVICE), int(Tier.HOST)
-
-
-class TreeNode:
-    """A run of pages. ``value`` are device pages (None: evicted), ``host_value`` host pages (None: not backed up)."""
-
-    __slots__ = (
-        "backed_children",
-        "children",
-        "hashes",
-        "hit_count",
-        "host_ref",
-        "host_value",
-        "in_device_heap",
-        "in_host_heap",
-        "key",
-        "last_access",
-        "lock_ref",
-        "parent",
-        "resident_children",
-        "stored",
-        "value",
-    )
-
-    def __init__(self, hashes: list[int], parent: TreeNode | None) -> None:
-        self.hashes = hashes
-        self.key = hashes[-1] if hashes else 0
-        self.parent = parent
-        self.children: dict[int, TreeNode] = {}
-        self.value: list[int] | None = None
-        self.host_value: list[int] | None = None
-        self.lock_ref = 0
-        self.host_ref = 0
-        self.hit_count = 0
-        self.last_access = 0
-        self.resident_children = 0
-        self.backed_children = 0
-        self.in_device_heap = False
-        self.in_host_heap = False
-        self.stored = False
-
-    @property
-    def backuped(self) -> bool:
-        """Whether there is a host copy (possibly still being written)."""
-        return self.host_value is not None
-
-    @property
-    def evicted(self) -> bool:
-        """Whether the device copy is gone."""
-        return self.value is None
-
-
-class Match:
-    """What a prefix lookup found: device pages from the start, then pages that only the host has."""
-
-    __slots__ = ("host_pages", "last_device_node", "last_host_node", "pages")
-
-    def __init__(self, pages: list[int], last_device: TreeNode, last_host: TreeNode, host_pages: int) -> None:
-        self.pages = pages
-        self.last_device_node = last_device
-        self.last_host_node = last_host
-        self.host_pages = host_pages
 
 
 class RadixTree:

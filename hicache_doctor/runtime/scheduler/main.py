@@ -28,16 +28,14 @@ def base_groups(topo: Topology, *, dp_attention: bool) -> list[tuple[str, list[i
     dps, pps = range(topo.dp_size), range(topo.pp_size)
     cps, tps = range(topo.cp_size), range(topo.tp_size)
     out: list[tuple[str, list[int]]] = []
-    if topo.tp_size > 1:
-        for d in dps:
-            for p in pps:
-                for c in cps:
-                    ranks = [topo.rank(p, t, d, c) for t in tps]
-                    out += [("tp", ranks)] if topo.cp_size > 1 else [("tp", ranks), ("fwd", ranks)]
+    for d in dps:
+        for p in pps:
+            if topo.tp_size > 1:
+                out += [("tp", [topo.rank(p, t, d, c) for t in tps]) for c in cps]
+            if topo.tp_size * topo.cp_size > 1:
+                out.append(("fwd", [topo.rank(p, t, d, c) for c in cps for t in tps]))
     if topo.cp_size > 1:
         out += [("cp", [topo.rank(p, t, d, c) for c in cps]) for d in dps for p in pps for t in tps]
-        # The sums of a forward are over all ranks of a stage.
-        out += [("fwd", [topo.rank(p, t, d, c) for c in cps for t in tps]) for d in dps for p in pps]
     if topo.pp_size > 1:
         out += [("pp", [topo.rank(p, t, d, c) for p in pps]) for d in dps for c in cps for t in tps]
     if dp_attention and topo.dp_size > 1:

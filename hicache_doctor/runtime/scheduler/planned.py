@@ -110,7 +110,7 @@ class SchedulerPlanMixin(SchedulerState):
         return req
 
     def _planned_prefill(self, entry: Entry) -> Req:
-        cache, size = self.tree_cache, self.page_size
+        size = self.page_size
         if self.chunked_req is not None and self.chunked_req.rid == entry.rid:
             req = self.chunked_req
             if req.computed != entry.prefix:
@@ -122,29 +122,19 @@ class SchedulerPlanMixin(SchedulerState):
             if not found:
                 raise PlanError(f"plan starts request {entry.rid}, which is not waiting on this stage")
             req = found[0]
-            tree = cache.tree
-            # As far as the leader looked, not only as far as it got: a load back that found no room has evicted, too.
-            match = tree.match(req.hashes, (len(req.tokens) - 1) // size)
-            node = match.last_device_node
-            tree.inc_lock_ref(node)
-            pages = match.pages
-            if match.host_pages:
-                loaded = cache.init_load_back(match)
-                if loaded:
-                    pages = pages + loaded
-                    tree.inc_lock_ref(match.last_host_node)
-                    tree.dec_lock_ref(node)
-                    node = match.last_host_node
-                    cache.stats.hits_host += len(loaded)
-            if len(pages) * size != entry.prefix:
+            # Admitted as the leader did it, lookup and load back included, for these change the tree.
+            if not self._admit(req, entry.extend):
                 raise PlanError(
-                    f"plan gives request {entry.rid} a prefix of {entry.prefix} tokens, node {node.key:x} of this "
-                    f"stage ends at {len(pages) * size}"
+                    f"plan computes {entry.extend} tokens of request {entry.rid}, this stage has room for "
+                    f"{self.tree_cache.device.available * self.page_size}"
                 )
-            self.hits_device += len(match.pages)
-            req.pages, req.cached_pages, req.last_node = pages, len(pages), node
-            req.started = self.world.now()
+            if (req.prefix, req.extend) != (entry.prefix, entry.extend):
+                raise PlanError(
+                    f"plan gives request {entry.rid} a prefix of {entry.prefix} and {entry.extend} new tokens, node "
+                    f"{req.last_node.key:x} of this stage ends at {req.prefix} and leaves {req.extend}"
+                )
             self.waiting_queue.remove(req)
+            return req
         if not self._extend(req, entry.prefix, entry.extend) or req.extend != entry.extend:
             raise PlanError(
                 f"plan computes {entry.extend} tokens of request {entry.rid}, this stage has room for "

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from hicache_doctor.runtime.cache.radix_tree import TreeNode
+from hicache_doctor.runtime.cache.tree_node import TreeNode
 from hicache_doctor.runtime.model.base import ForwardBatch, ForwardItem
 from hicache_doctor.runtime.workload import Request
 from hicache_doctor.runtime.world import MASK

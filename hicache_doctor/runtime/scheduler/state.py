@@ -52,7 +52,6 @@ class SchedulerState:
     send_proxy_work: Work | None
     send_output_works: list[Work]
     slot_of_result: Slot
-    others_active: int
     idle_steps: int
 
     # -- the plan
