@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import MISSING, dataclass, fields
 from typing import Any
 
 from hicache_doctor.errors import UsageError
@@ -57,7 +57,7 @@ class Abort:
 
     rid: int
     step: int = -1
-    state: str = ""  # waiting | prefetching | chunked | running | bootstrap | agreed
+    state: str = ""  # waiting | prefetching | chunked | running | bootstrapping | bootstrap | agreed
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +109,15 @@ _ITEMS: dict[str, Any] = {
     "refuse": Refuse,
     "aborts": Abort,
 }
+_WIDTHS = {"slow_copy": 2, "slow_l3": 2, "clock_skew": 2, "clock_jump": 3, "lag_stage": 2, "batch_full": 3, "kill": 2}
+"""Faults that are lists of so many numbers."""
+_WORDS: dict[str, tuple[str, ...]] = {
+    "engine": ("write", "load"),
+    "queue": ("write", "load"),
+    "when": ("exists", "get"),
+    "state": ("", "waiting", "prefetching", "chunked", "running", "bootstrapping", "bootstrap", "agreed"),
+    "misroute": ("", "twice", "missed", "control_to_all"),
+}
 
 
 def from_dict(raw: dict[str, Any], where: str = "fault plan") -> FaultPlan:
@@ -117,22 +126,68 @@ def from_dict(raw: dict[str, Any], where: str = "fault plan") -> FaultPlan:
     Raises:
         UsageError: a key or a value is wrong; the message names it and the nearest right key.
     """
-    import difflib
-
+    if not isinstance(raw, dict):
+        raise UsageError(f"{where}: write faults by name, such as `slow_copy: [[1, 10]]`, not {raw!r}")
     names = [f.name for f in fields(FaultPlan)]
     done: dict[str, Any] = {}
     for key, value in raw.items():
         if key not in names:
-            near = difflib.get_close_matches(str(key), names, 1)
-            hint = f"; did you mean {near[0]}?" if near else f"; keys are {', '.join(names)}"
-            raise UsageError(f"{where}: no fault {key!r}{hint}")
-        try:
-            if key in _ITEMS:
-                done[key] = tuple(_ITEMS[key](**item) for item in value)
-            elif isinstance(value, list):
-                done[key] = tuple(tuple(v) if isinstance(v, list) else v for v in value)
-            else:
-                done[key] = value
-        except TypeError as e:
-            raise UsageError(f"{where}: {key}: {e}") from None
+            raise UsageError(f"{where}: no fault {_near(key, names)}")
+        here = f"{where}: {key}"
+        if key in _ITEMS:
+            done[key] = tuple(_item(_ITEMS[key], item, here) for item in _list(value, here))
+        elif key in _WIDTHS:
+            done[key] = tuple(_numbers(item, _WIDTHS[key], here) for item in _list(value, here))
+        elif key == "profile_fails":
+            done[key] = tuple(_plain(key, item, here) for item in _list(value, here))
+        else:
+            done[key] = _plain(key, value, here)
     return FaultPlan(**done)
+
+
+def _near(key: object, names: list[str]) -> str:
+    import difflib
+
+    near = difflib.get_close_matches(str(key), names, 1)
+    return f"{key!r}" + (f"; did you mean {near[0]}?" if near else f"; keys are {', '.join(names)}")
+
+
+def _list(value: object, here: str) -> list[Any]:
+    if not isinstance(value, (list, tuple)):
+        raise UsageError(f"{here}: write a list, not {value!r}")
+    return list(value)
+
+
+def _item(kind: Any, item: object, here: str) -> Any:
+    names = [f.name for f in fields(kind)]
+    if not isinstance(item, dict):
+        raise UsageError(f"{here}: write a mapping of {', '.join(names)}, not {item!r}")
+    for name in item:
+        if name not in names:
+            raise UsageError(f"{here}: no key {_near(name, names)}")
+    values = {name: _plain(name, value, here) for name, value in item.items()}
+    try:
+        return kind(**values)
+    except TypeError:
+        missing = [f.name for f in fields(kind) if f.default is MISSING and f.name not in item]
+        raise UsageError(f"{here}: {', '.join(missing)} is missing") from None
+
+
+def _numbers(item: object, width: int, here: str) -> tuple[int, ...]:
+    if not isinstance(item, (list, tuple)) or len(item) != width:
+        raise UsageError(f"{here}: write {width} numbers an entry, not {item!r}")
+    return tuple(_plain("", value, here) for value in item)
+
+
+def _plain(name: str, value: Any, here: str) -> Any:
+    """A word or a whole number, as the field wants."""
+    words = _WORDS.get(name)
+    if words is not None:
+        if value not in words:
+            known = ", ".join(w for w in words if w)
+            raise UsageError(f"{here}: {name} cannot be {value!r}; it is one of {known}")
+    elif not isinstance(value, int) or isinstance(value, bool):
+        raise UsageError(f"{here}: {name or 'an entry'} must be a whole number, not {value!r}")
+    elif name == "every" and value < 1:
+        raise UsageError(f"{here}: every must be at least 1")
+    return value

@@ -8,8 +8,6 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("torch", reason="the processes world needs torch")
-
 from hicache_doctor.runtime.config import Config
 from hicache_doctor.runtime.launch import Launcher
 from hicache_doctor.runtime.outcome import RunReport
@@ -22,6 +20,7 @@ Run = Callable[..., RunReport]
 
 @pytest.fixture(scope="module")
 def launcher() -> Iterator[Launcher]:
+    pytest.importorskip("torch", reason="the processes world needs torch")
     with Launcher() as launcher:
         yield launcher
 

@@ -53,13 +53,14 @@ def draw(number: int, grids: Sequence[tuple[int, int]] | None = None) -> Draw:
     ranks = pp * tp * cp
     planned = pp > 1 and dice.below(5) == 0
     workload = Workload(
-        requests=dice.of(20, 40),
+        requests=dice.of(20, 40, 40, 120),
         prefixes=dice.of(2, 6, 14),
         prefix=dice.of(20, 60),
         suffix=dice.of(4, 40),
         turns=dice.of(1, 1, 3),
         aborts=dice.of(0, 0, 20, 60),
         gap=dice.of(0, 2, 6),
+        new_tokens=dice.of(6, 6, 20),
     )
     l3 = dice.below(10) < 6
     waiting = dice.of(0, 0, 8 * MS, 4 * MS)
@@ -70,12 +71,12 @@ def draw(number: int, grids: Sequence[tuple[int, int]] | None = None) -> Draw:
         model=ModelShape(layers=max(pp, dice.of(8, 11)), heads=8),
         tree=dice.of("hiradix", "unified"),
         page_size=dice.of(4, 4, 1, 8),
-        device_pages=dice.of(60, 96, 200),
+        device_pages=dice.of(60, 96, 200, 600),
         host_pages=dice.of(40, 120, 300),
         host_bytes=dice.of(0, 0, 400_000),
         write_policy=dice.of("write_through", "write_through", "write_through_selective", "write_back"),
         load_back_quota=dice.of(0, 0, 24),
-        max_running=dice.of(8, 2),
+        max_running=dice.of(8, 8, 2, 32),
         chunk_tokens=dice.of(16, 64),
         l3="memory" if l3 else None,
         prefetch_policy=dice.of("timeout", "wait_complete", "best_effort"),

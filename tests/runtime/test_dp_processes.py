@@ -15,6 +15,8 @@ from typing import Any
 
 import pytest
 
+pytest.importorskip("torch", reason="the processes world needs torch")
+
 from hicache_doctor.errors import UsageError
 from hicache_doctor.probes.kinds import Kind, Msg
 from hicache_doctor.runtime import ring_events, sim_run

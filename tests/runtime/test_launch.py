@@ -13,6 +13,8 @@ from typing import Any
 
 import pytest
 
+pytest.importorskip("torch", reason="the processes world needs torch")
+
 from hicache_doctor.artifacts.expand import Source, expand
 from hicache_doctor.artifacts.inventory import read_all
 from hicache_doctor.artifacts.ranks import Identity

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
+pytest.importorskip("torch", reason="the processes world needs torch")
+
 from hicache_doctor.probes.kinds import Group, Kind, Op, Site
 from hicache_doctor.runtime.copy_engine import PAGE, Pace
 from hicache_doctor.runtime.faults import CopyLag, FaultPlan

@@ -56,11 +56,11 @@ def test_a_caller_can_bring_a_chooser() -> None:
     assert (order, outcome.choices) == ([2, 1, 0], [2, 1])
 
 
-def pythons() -> list[str]:
-    """This interpreter and the others that are named or on the PATH and have greenlet."""
+def pythons(needs: str = "greenlet") -> list[str]:
+    """This interpreter and the others that are named or on the PATH and have what is needed."""
     named = os.environ.get("HICACHE_DOCTOR_PYTHONS", "").split(os.pathsep)
     found = [path for minor in range(10, 16) if (path := shutil.which(f"python3.{minor}"))]
-    probe = "import greenlet, sys; assert sys.version_info >= (3, 10)"
+    probe = f"import {needs}, sys; assert sys.version_info >= (3, 10)"
     good = [sys.executable]
     for path in dict.fromkeys(filter(None, [*named, *found])):
         if subprocess.run([path, "-c", probe], capture_output=True, check=False).returncode == 0:

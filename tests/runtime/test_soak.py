@@ -44,6 +44,7 @@ def test_three_hundred_thousand_rank_steps(first: int) -> None:
 # -- what a soak has found ----------------------------------------------------------------------------------------
 
 TALK = Workload(requests=20)
+CROWD = Workload(requests=120, gap=0, new_tokens=20)
 FOUND = {
     "no room to measure chunks in: every stage falls back": Config(
         dynamic_chunking=True, device_pages=18, workload=Workload(requests=10, prefix=24, suffix=8)
@@ -56,6 +57,12 @@ FOUND = {
     ),
     "a load back that finds no room on the leader has evicted, so followers look as far as it did": Config(
         scheduler="planned", chunk_tokens=16, workload=TALK, model=ModelShape(layers=8, heads=8)
+    ),
+    "a plan is as long as the batch that it tells of": Config(
+        scheduler="planned", max_running=32, device_pages=600, host_pages=900, workload=CROWD
+    ),
+    "clients that went away after the agreement take no seat in the next one": Config(
+        disaggregation="prefill", workload=Workload(requests=200, gap=0, aborts=90, prefixes=30)
     ),
 }
 

@@ -71,7 +71,7 @@ class NaiveCache:
                 self.freed_device.append(own[i])
         if n > known:
             self.pages[hashes[n - 1]].ends_run = True
-        return [page for h in hashes[:n] if (page := self.pages[h].device) is not None]
+        return [d for h in hashes[:n] if (d := self.pages[h].device) is not None]
 
     def attach_host(self, hashes: Sequence[int], known: int, host: Sequence[int]) -> None:
         """Pages behind the first ``known`` that came from L3 into the host."""

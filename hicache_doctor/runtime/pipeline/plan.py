@@ -11,8 +11,7 @@ from dataclasses import dataclass
 
 from hicache_doctor.runtime.world import Vector
 
-MAX_ENTRIES = 24
-PLAN = 8 + 3 * MAX_ENTRIES
+HEAD = 8
 
 
 class PlanError(RuntimeError):
@@ -46,15 +45,7 @@ class Plan:
     retracted: tuple[int, ...] = ()
 
     def encode(self) -> Vector:
-        """As a message of at most ``PLAN`` integers.
-
-        Raises:
-            PlanError: it has too many entries.
-        """
-        if len(self.entries) + len(self.dropped) + len(self.retracted) > MAX_ENTRIES:
-            raise PlanError(
-                f"a plan of {len(self.entries)} requests and {len(self.dropped)} drops; at most {MAX_ENTRIES}"
-            )
+        """As a message."""
         flat = [
             len(self.entries),
             int(self.decode),
@@ -69,11 +60,17 @@ class Plan:
         return (*flat, *self.dropped, *self.retracted)
 
 
+def longest(running: int, messages: int) -> int:
+    """Integers of the longest plan: ``running`` requests run in a step at most, and are given up in another; of
+    ``messages`` each may drop one. A chunk that goes on counts as one more."""
+    return HEAD + 3 * (running + 1) + running + messages
+
+
 def decode(vec: Sequence[int]) -> Plan:
     """The plan in a message."""
-    n, is_decode, chunked, settle, rid, tokens, dropped, retracted = vec[:8]
-    entries = tuple(Entry(*vec[8 + 3 * i : 11 + 3 * i]) for i in range(n))
-    at = 8 + 3 * n
+    n, is_decode, chunked, settle, rid, tokens, dropped, retracted = vec[:HEAD]
+    at = HEAD + 3 * n
+    entries = tuple(Entry(*vec[i : i + 3]) for i in range(HEAD, at, 3))
     end = at + dropped
     return Plan(
         entries,

@@ -151,7 +151,8 @@ class ChunkSizer:
         """
         unit = self.unit
         size = self.chunk + round(self.smooth * MILLE) * (self.solve(history) - self.chunk) // MILLE
-        if Fix.CHUNK_FLOOR in self.fixes:  # #16140: tiny chunks behind a long history cost more than they balance
+        # #16140: tiny chunks behind a long history cost more than they balance.
+        if Fix.CHUNK_FLOOR in self.fixes:
             size = max(size, self.chunk // 4)
         size = max(size // unit * unit, unit)
         size = min(size, self.context - history - self.margin, self.max_prefill)

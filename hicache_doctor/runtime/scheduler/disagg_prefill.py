@@ -71,7 +71,7 @@ class SchedulerDisaggregationPrefillMixin(SchedulerState):
             r.rid for r, s in zip(self.bootstrapping, states, strict=False) if s == FAILED and r.rid not in self.judged
         ]
         if Fix.CONSENSUS_ABORTS in self.fixes:
-            bad += [rid for rid in sorted(self.local_aborts) if rid not in bad]
+            bad += [rid for rid in sorted(self.local_aborts) if rid not in bad and rid not in self.judged]
         elif self.local_aborts or bad:
             # Before #32797 the poll did not see a local abort: neither ready nor failed, for ever.
             hidden = self.local_aborts | set(bad)
@@ -106,7 +106,10 @@ class SchedulerDisaggregationPrefillMixin(SchedulerState):
         self.judged |= set(good) | set(bad)
 
     def verdicts_due(self) -> list[tuple[int, int]]:
-        """The verdict of an earlier pass, as messages that all ranks get at the same step (first rank only)."""
+        """The verdict of an earlier pass, as messages that all ranks get at the same step (first rank only).
+
+        One pass judges twice ``LIMIT`` at most, which fits into a step's messages.
+        """
         if not self.disaggregated:
             return []
         out = [(BOOTSTRAP, rid) for rid in self.agreed_good] + [(CONTROL, rid) for rid in self.agreed_bad]
@@ -133,7 +136,13 @@ class SchedulerDisaggregationPrefillMixin(SchedulerState):
                 if gone:
                     return False
             del self.bootstrapping[i]
-            self.waiting_queue.append(req)
+            if rid in self.local_aborts:
+                # The client went away between the agreement and now, which every rank has been told.
+                self.local_aborts.discard(rid)
+                self.tree_cache.release_aborted_request(rid, in_bootstrap=True)
+                self._end(req, aborted=True)
+            else:
+                self.waiting_queue.append(req)
             return True
         return False
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from hicache_doctor.probes.kinds import Kind
-from hicache_doctor.runtime.pipeline.plan import PLAN, Entry, Plan, PlanError, decode
+from hicache_doctor.runtime.pipeline.plan import Entry, Plan, PlanError, decode, longest
+from hicache_doctor.runtime.scheduler.arrivals import MAX_MESSAGES
 from hicache_doctor.runtime.scheduler.schedule_batch import Req, ScheduleBatch
 from hicache_doctor.runtime.scheduler.state import SchedulerState
 
@@ -43,7 +44,8 @@ class SchedulerPlanMixin(SchedulerState):
 
     def recv_plan(self) -> Plan:
         """Take the plan of the stage before and hand it on (later stages)."""
-        plan = decode(self.world.recv(self.prev_rank, "plan", PLAN, "plan"))
+        most = longest(self.config.max_running, MAX_MESSAGES)
+        plan = decode(self.world.recv(self.prev_rank, "plan", most, "plan"))
         self._hand_on(plan)
         return plan
 

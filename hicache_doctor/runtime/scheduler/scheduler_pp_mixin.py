@@ -136,7 +136,8 @@ class SchedulerPPMixin(SchedulerState):
         else:
             messages += self.verdicts_due()
             if Fix.TIMEOUTS in self.fixes and (self.config.waiting_timeout or self.config.running_timeout):
-                messages += [(TIMEOUT, rid) for rid in self.late_requests()[:4]]
+                few = min(4, MAX_MESSAGES - len(messages))
+                messages += [(TIMEOUT, rid) for rid in self.late_requests()[:few]]
             room = MAX_MESSAGES - len(messages)
             states = self.states() if self.config.faults.aborts else {}
             messages += self.arrivals.poll(self.step, self.done, states, room)
