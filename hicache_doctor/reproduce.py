@@ -178,8 +178,13 @@ def counterfactual(
     tools: Tools,
     say: Say = lambda text: None,
 ) -> tuple[Trial | None, Trial | None]:
+<<<<<<< HEAD
     """The failed run again on its leader's tape: with the verdict's one repair, with the smallest set that helps."""
     leaders = {r: t for r, t in tapes.items() if r == CONTROLLER or config.topo.place(r).pp == 0}
+=======
+    """The failed run again on its leader's tape: with the verdict's one repair, then the smallest set that helps."""
+    leaders = {r: _without_clock(t) for r, t in tapes.items() if config.topo.place(r).pp == 0}
+>>>>>>> wt_evid2
     off = [f for f in Fix if f not in config.fixes]
     if config.fixes.ack_counts != "pp0" and Fix.ACK_COUNTS not in off:
         off.append(Fix.ACK_COUNTS)
@@ -219,6 +224,12 @@ def _trial(config: Config, leaders: Mapping[int, Tape], chosen: tuple[Fix, ...],
             signature = _named(run, tools) or signature
     diverged = summary(parted[0], config.topo) if parted else None
     return Trial([f.value for f in chosen], run.steps, diverged, signature)
+
+
+def _without_clock(tape: Tape) -> Tape:
+    """A tape without its LRU stamps: a repaired run walks its tree at other moments, and stamps of two clocks in one
+    tree would evict in an order that no clock gave."""
+    return [entry for entry in tape if entry[0][1] != "clock"]
 
 
 def _named(run: SimRun, tools: Tools) -> str | None:
