@@ -178,13 +178,8 @@ def counterfactual(
     tools: Tools,
     say: Say = lambda text: None,
 ) -> tuple[Trial | None, Trial | None]:
-<<<<<<< HEAD
     """The failed run again on its leader's tape: with the verdict's one repair, with the smallest set that helps."""
-    leaders = {r: t for r, t in tapes.items() if r == CONTROLLER or config.topo.place(r).pp == 0}
-=======
-    """The failed run again on its leader's tape: with the verdict's one repair, then the smallest set that helps."""
-    leaders = {r: _without_clock(t) for r, t in tapes.items() if config.topo.place(r).pp == 0}
->>>>>>> wt_evid2
+    leaders = {r: _without_clock(t) for r, t in tapes.items() if r == CONTROLLER or config.topo.place(r).pp == 0}
     off = [f for f in Fix if f not in config.fixes]
     if config.fixes.ack_counts != "pp0" and Fix.ACK_COUNTS not in off:
         off.append(Fix.ACK_COUNTS)

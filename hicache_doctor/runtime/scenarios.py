@@ -314,11 +314,7 @@ ALL_SCENARIOS = (
         "what is written to L3 is drained locally, under host pressure",
         _L3.but(backup_acks="local", faults=FaultPlan(slow_l3=((1, 20),))),
         "parted",
-<<<<<<< HEAD
         seeds=400,
-=======
-        seeds=200,
->>>>>>> wt_evid2
     ),
     Scenario("healthy", "everything repaired", Config(faults=_late(1)), "clean"),
 )
