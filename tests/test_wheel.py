@@ -75,7 +75,7 @@ def test_the_installed_tool_analyses_a_sample_from_elsewhere(installed: Path, tm
     samples = Path(done(installed / "python", "-c", source, cwd=tmp_path).strip())
     assert samples.is_relative_to(installed.parent)
     tool = installed / "hicache-doctor"
-    for answer in (samples / "crash_dumps").glob("*/expected.json"):
+    for answer in (a for a in (samples / "crash_dumps").glob("*/expected.json") if (a.parent / "input").is_dir()):
         expected = json.loads(answer.read_text())
         said = json.loads(done(tool, "analyze", answer.parent / "input", "--format", "json", cwd=tmp_path))
         assert {key: said[key] for key in expected} == expected

@@ -26,7 +26,7 @@ def _group() -> None:
         "runtime run --pp 2 --out run1",
         "runtime run --pp 2 --tp 2 --l3 file --workload reread --model mla --out run2",
         "runtime run --pp 2 --fixes 0.5.12 --faults plan.yaml --out run3",
-        "runtime run --fixes all,27285=local --workload requests=200 --out run4 --format json",
+        "runtime run --fixes all,27285=local --workload turns --out run4",
     )
 )
 def run(
