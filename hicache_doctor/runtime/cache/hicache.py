@@ -1,11 +1,13 @@
 """The cache of one rank over its three tiers: what both tree kinds share.
 
 The decisions that ranks must take together (how many acks, when a prefetch ends) are in ``hiradix_cache`` and
-``unified_radix_cache``, which differ as the released classes do.
+``unified_radix_cache``, which differ as the released classes do. What stands on a stack of a hang or a crash stands in
+both, even where it is the same: there the file and the class must be the released ones.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import Any
 
 from hicache_doctor.probes.kinds import Capacity, Kind, Q, Tier, Why
@@ -23,9 +25,11 @@ from hicache_doctor.runtime.world import Finish, Storage, Vector, Work, World
 SUBMIT, START = int(Kind.SUBMIT), int(Kind.START)
 WRITE, LOAD = int(Q.WRITE), int(Q.LOAD)
 NO_ROOM = int(Why.NO_ROOM)
+SENDS_HELD = int(Kind.SENDS_HELD)
+HELD_EVERY = 8
 
 
-class HiCache(HiCacheStorage):
+class HiCache(HiCacheStorage, ABC):
     """Tree, pools and controller; sizes in pages. ``model`` owns the bytes."""
 
     unified = False
@@ -50,6 +54,9 @@ class HiCache(HiCacheStorage):
         self.work_list: list[Work] = []
         self.stats = Stats()
         self.init_storage()
+        leads = Fix.PREFETCH_VOTES in self.fixes
+        self.storage_vote = self._all_reduce if leads else self._all_reduce_attn_groups
+        self.asks_storage = world.at.pp == 0 or not leads
         self.threshold = 2 if config.write_policy == "write_through_selective" else 1
         self._counts = [0, 0, 0, 0]
         self._refusals = {q: [f for f in config.faults.refuse if f.queue == q] for q in ("write", "load")}
@@ -72,22 +79,30 @@ class HiCache(HiCacheStorage):
             return config.host_pages
         pages = config.host_bytes // model.page_bytes()
         if Fix.HOST_CAPACITY in self.fixes and w.topo.pp_size > 1:
-            (agreed,) = w.all_reduce("pp", "min", (pages,), "host_capacity")
-            pages = agreed
+            (pages,) = w.all_reduce("pp", "min", (pages,), "host_capacity")
         return pages
 
     # -- agreement (the tree kinds implement it)
+    @abstractmethod
     def check_prefetch_progress(self, rid: int) -> bool:
         """Whether a waiting request need not wait for its prefetch any more; settles it then."""
-        raise NotImplementedError
 
-    def bulk_check_prefetch_progress(self, rids: list[int]) -> None:
-        """The verdicts on all waiting prefetches in one vote (#33029, open)."""
-        raise NotImplementedError
-
+    @abstractmethod
     def check_hicache_events(self) -> None:
         """Consume what finished: every rank the same number, on every step."""
-        raise NotImplementedError
+
+    @abstractmethod
+    def _all_reduce(self, vec: Vector, op: str, label: str) -> Vector:
+        """What the first stage's ranks agree on, passed down the stages."""
+
+    @abstractmethod
+    def _all_reduce_attn_groups(self, vec: Vector, op: str, label: str) -> Vector:
+        """What the ranks of one stage agree on."""
+
+    def note_held_sends(self) -> None:
+        """Every few checks: the sends of the count that nobody has waited for."""
+        if self.checks % HELD_EVERY == 0 and self.world.topo.pp_size > 1:
+            self.record(SENDS_HELD, 0, len(self.work_list), self.stats.syncs, self.batches)
 
     # -- L1 to L2
     def _inc_hit_count(self, node: TreeNode) -> None:
@@ -164,21 +179,20 @@ class HiCache(HiCacheStorage):
         if self.cache_controller.storage is not None:
             self.write_backup_storage(node, hashes, pages)
 
-    def _write_before_drop(self, node: TreeNode) -> bool:
+    def _write_before_drop(self, node: TreeNode) -> None:
         """Write-back: copy a node to the host before its device pages go, and wait for it. Leaves go first, so its
         parent need not be backed up yet: it will be when its own turn comes, or take what is below it with it."""
         if node.host_value is not None:
-            return False
+            return
         host = self._reserve_host(len(node.hashes))
         if host is None:
-            return False
+            return
         assert node.value is not None
         finish = self.cache_controller.write_engine.submit(self.cache_controller.model.write_back(node.value, host))
         finish.synchronize()
         self.tree.make_backed(node, host)
         if self.cache_controller.storage is not None:
             self.write_backup_storage(node, list(node.hashes), host)
-        return True
 
     # -- L2 to L1
     def init_load_back(self, match: Match) -> list[int]:
@@ -216,7 +230,6 @@ class HiCache(HiCacheStorage):
         if pages is None:
             tree.release_host(last)
             tree.dec_lock_ref(ancestor)
-            self.stats.load_failed += 1
             self.world.log(
                 f"load_back: FAILED to load {n * self.page_size} tokens for node {last.key & 0xFFFF} even after "
                 f"eviction (evictable_size={tree.evictable * self.page_size})",
@@ -237,7 +250,6 @@ class HiCache(HiCacheStorage):
         self.ongoing_load_back[self._next_id] = last
         self.cache_controller.load(self._next_id, host, pages)
         self.stats.load_backs += 1
-        self.stats.loaded_pages += n
         return pages
 
     def ready_to_load_host_cache(self) -> None:
@@ -263,7 +275,6 @@ class HiCache(HiCacheStorage):
         tree = self.tree
         node, path = tree.insert(req.hashes, req.pages, n, count_hits=not chunked)
         req.pages[:n] = path
-        req.cached_pages = n
         tree.inc_lock_ref(node)
         tree.dec_lock_ref(req.last_node)
         req.last_node = node

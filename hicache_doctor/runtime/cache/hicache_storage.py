@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from hicache_doctor.probes.kinds import Kind, Q, Why
 from hicache_doctor.runtime.cache.cache_controller import HiCacheController, PrefetchOperation
@@ -12,9 +13,10 @@ from hicache_doctor.runtime.cache.stats import Stats
 from hicache_doctor.runtime.cache.tree_node import Match, TreeNode
 from hicache_doctor.runtime.config import Config
 from hicache_doctor.runtime.fixes import Fix, Fixes
-from hicache_doctor.runtime.world import Vector, World
+from hicache_doctor.runtime.world import Queue, Vector, World
 
 SUBMIT, SETTLE, STOP = int(Kind.SUBMIT), int(Kind.SETTLE), int(Kind.PREFETCH_STOP)
+DRAIN_STORAGE = int(Kind.DRAIN_STORAGE)
 PREFETCH, BACKUP = int(Q.PREFETCH), int(Q.BACKUP)
 
 
@@ -30,6 +32,11 @@ class HiCacheStorage:
     tree: RadixTree
     cache_controller: HiCacheController
     stats: Stats
+    checks: int
+    storage_vote: Callable[[Vector, str, str], Vector]
+    """The first stage's word passed down (#27010); before, what the ranks of a stage agree on."""
+    asks_storage: bool
+    """Whether this rank's own observations enter that vote."""
     _counts: list[int]
     _next_id: int
 
@@ -54,7 +61,6 @@ class HiCacheStorage:
 
     def _finish_backup_ack(self, op_id: int, done: int) -> None:
         node = self.ongoing_backup.pop(op_id)
-        node.stored = True
         self.stats.backups += done
         self.tree.release_host(node)
 
@@ -87,6 +93,35 @@ class HiCacheStorage:
         self.reads_under_way += 1
         self.hits_due += 1
         self.cache_controller.prefetch_queue.put(op)
+
+    def storage_seen(self) -> Vector:
+        """Lengths of the three queues of L3 answers as this rank brings them into the vote."""
+        if self.asks_storage or self.config.backup_acks == "local":
+            controller = self.cache_controller
+            queues = (controller.prefetch_hit_queue, controller.ack_prefetch_queue, controller.ack_backup_queue)
+            return self.world.observe("storage", tuple(q.qsize() for q in queues), self.storage_bound())
+        return (0, 0, 0)
+
+    def drain_storage_queues(self, agreed: Vector, seen: Vector) -> None:
+        """Take the agreed number of answers out of each queue; a follower blocks until it has that many."""
+        hits, acks, backups = agreed
+        if self.config.backup_acks == "local":
+            # The seed's way: what is written to L3 is nobody else's business. It is: it frees host pages.
+            backups = seen[2]
+        if not (hits or acks or backups):
+            return
+        self.record(DRAIN_STORAGE, 0, self.checks, hits, acks, backups)
+        controller = self.cache_controller
+        for op, hit in self._drain_queue(controller.prefetch_hit_queue, hits):
+            self.drain_hit(op, hit)
+        for op, progress, last in self._drain_queue(controller.ack_prefetch_queue, acks):
+            self.drain_ack(op, progress, last)
+        for op_id, done in self._drain_queue(controller.ack_backup_queue, backups):
+            self._finish_backup_ack(op_id, done)
+
+    @staticmethod
+    def _drain_queue(queue: Queue, n: int) -> list[tuple[Any, ...]]:
+        return [queue.get() for _ in range(n)]
 
     def storage_bound(self) -> Vector:
         """How many answers of each L3 queue can still come: what a replayed count must not exceed."""
@@ -130,8 +165,7 @@ class HiCacheStorage:
         op.done = True
         self.reads_under_way -= 1
         if op.settled:
-            self.host.give_back(op.host_pages)
-            op.host_pages = []
+            self._return_pages(op)
 
     def settle(self, op: PrefetchOperation) -> None:
         """Attach what arrived on all ranks below the anchor as a host hit; return the rest."""
@@ -144,8 +178,7 @@ class HiCacheStorage:
         op.terminated = not op.done
         self._release_prefetch(op)
         if op.done:
-            self.host.give_back(op.host_pages)
-            op.host_pages = []
+            self._return_pages(op)
         size = self.page_size
         why = int(Why.COMPLETED) if completed == op.hit else int(Why.TIMED_OUT)
         self.record(SETTLE, op.rid, completed * size, matched * size, loaded * size, why)
@@ -161,13 +194,10 @@ class HiCacheStorage:
         left: list[int] = []
         matched = 0
         while i < completed:
-            child = node.children.get(hashes[i])
+            child = self.tree.step_down(node, hashes, i, completed)
             if child is None:
                 break
             m = len(child.hashes)
-            if i + m > completed or hashes[i + m - 1] != child.key:
-                m = self.tree._common(child, hashes, i, completed)
-                child = self.tree.split(child, m)
             if child.host_value is None:
                 # Resident but not backed up: what was fetched becomes its host copy.
                 self.tree.make_backed(child, pages[i : i + m])
@@ -187,6 +217,10 @@ class HiCacheStorage:
             self.host.give_back(left)
             op.host_pages = pages[completed:]
         return matched, completed - matched
+
+    def _return_pages(self, op: PrefetchOperation) -> None:
+        self.host.give_back(op.host_pages)
+        op.host_pages = []
 
     def _release_prefetch(self, op: PrefetchOperation) -> None:
         """Give back the reservation and the anchor, once."""
@@ -215,8 +249,26 @@ class HiCacheStorage:
         self.record(STOP, rid, int(Why.ABORTED), op.occupied)
         self._release_prefetch(op)
         if op.done:
-            self.host.give_back(op.host_pages)
-            op.host_pages = []
+            self._return_pages(op)
+
+    def bulk_check_prefetch_progress(self, rids: list[int]) -> None:
+        """One vote for the whole waiting queue and its settlements, outside the loop (#33029, open)."""
+        ops = [op for rid in rids if (op := self.ongoing_prefetch.get(rid)) is not None]
+        if not ops:
+            return
+        late: Vector = (0,) * len(ops)
+        if self.asks_storage:
+            late = tuple(self.observed_late(op) for op in ops)
+        late = self.storage_vote(late, "max", "check_prefetch")
+        for op, stop in zip(ops, late, strict=True):
+            if stop or op.done:
+                self._settle_agreed(op)
+
+    def _settle_agreed(self, op: PrefetchOperation) -> None:
+        if Fix.PREFETCH_VOTES not in self.fixes:
+            # Up to 0.5.18: the minimum over the TP ranks of the stage, none over the stages ("896 vs 0").
+            (op.completed,) = self.storage_vote((op.completed,), "min", "check_prefetch")
+        self.settle(op)
 
     def observed_late(self, op: PrefetchOperation) -> int:
         """:meth:`prefetch_late` through the door for observations, by request: another run may ask about others too."""

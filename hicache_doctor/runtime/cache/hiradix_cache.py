@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from hicache_doctor.probes.kinds import Kind, Site
 from hicache_doctor.runtime.cache.cache_controller import HiCacheAck, PrefetchOperation
 from hicache_doctor.runtime.cache.hicache import HiCache
 from hicache_doctor.runtime.fixes import Fix
-from hicache_doctor.runtime.world import Queue, Vector
+from hicache_doctor.runtime.world import Vector
 
-DRAIN, DRAIN_STORAGE = int(Kind.DRAIN), int(Kind.DRAIN_STORAGE)
+DRAIN = int(Kind.DRAIN)
 WRITING, LOADING = int(Site.WRITING_CHECK), int(Site.LOADING_CHECK)
-ACK_QUEUES, SENDS_HELD = int(Kind.ACK_QUEUES), int(Kind.SENDS_HELD)
-HELD_EVERY = 8
+ACK_QUEUES = int(Kind.ACK_QUEUES)
 
 
 def count_ready(queue: list[HiCacheAck]) -> int:
@@ -36,8 +33,7 @@ class HiRadixCache(HiCache):
             self._drain_async_work()
         else:
             self._reap_completed_async_work()
-        if self.checks % HELD_EVERY == 0 and self.world.topo.pp_size > 1:
-            self.record(SENDS_HELD, 0, len(self.work_list), self.stats.syncs, self.batches)
+        self.note_held_sends()
         self.writing_check()
         self.loading_check()
         if self.cache_controller.storage is not None:
@@ -98,35 +94,10 @@ class HiRadixCache(HiCache):
             finish_count -= 1
 
     def drain_storage_control_queues(self) -> None:
-        """Take an agreed number of answers out of each L3 queue; a follower blocks until it has that many."""
-        controller = self.cache_controller
-        queues = (controller.prefetch_hit_queue, controller.ack_prefetch_queue, controller.ack_backup_queue)
-        leads = Fix.PREFETCH_VOTES in self.fixes
-        own = tuple(q.qsize() for q in queues)
-        local = self.config.backup_acks == "local"
-        seen: Vector = (0, 0, 0)
-        if self.world.at.pp == 0 or not leads or local:
-            seen = self.world.observe("storage", own, self.storage_bound())
-        counts = (self._all_reduce if leads else self._all_reduce_attn_groups)(seen, "min", "drain_storage")
-        if local:
-            # The seed's way: what is written to L3 is nobody else's business. It is: it frees host pages.
-            counts = (counts[0], counts[1], seen[2])
-        if counts[0] or counts[1] or counts[2]:
-            self.record(DRAIN_STORAGE, 0, self.checks, *counts)
-            self._drain_queues(counts)
-
-    def _drain_queues(self, counts: Vector) -> None:
-        controller = self.cache_controller
-        for op, hit in self._drain_queue(controller.prefetch_hit_queue, counts[0]):
-            self.drain_hit(op, hit)
-        for op, agreed, last in self._drain_queue(controller.ack_prefetch_queue, counts[1]):
-            self.drain_ack(op, agreed, last)
-        for op_id, done in self._drain_queue(controller.ack_backup_queue, counts[2]):
-            self._finish_backup_ack(op_id, done)
-
-    @staticmethod
-    def _drain_queue(queue: Queue, n: int) -> list[tuple[Any, ...]]:
-        return [queue.get() for _ in range(n)]
+        """An agreed number of answers out of each L3 queue."""
+        seen = self.storage_seen()
+        agreed = self.storage_vote(seen, "min", "drain_storage")
+        self.drain_storage_queues(agreed, seen)
 
     # -- prefetch
     def check_prefetch_progress(self, rid: int) -> bool:
@@ -144,32 +115,9 @@ class HiRadixCache(HiCache):
 
     def can_terminate_prefetch(self, op: PrefetchOperation) -> bool:
         """The first stage's verdict (#27010); before, each stage's own."""
-        leads = Fix.PREFETCH_VOTES in self.fixes
-        late = 0
-        if self.world.at.pp == 0 or not leads:
-            late = self.observed_late(op)
-        vec = (self._all_reduce if leads else self._all_reduce_attn_groups)((late,), "max", "check_prefetch")
+        late = self.observed_late(op) if self.asks_storage else 0
+        vec = self.storage_vote((late,), "max", "check_prefetch")
         return bool(vec[0]) or op.done
-
-    def bulk_check_prefetch_progress(self, rids: list[int]) -> None:
-        """One vote for the whole waiting queue and its settlements, outside the loop (#33029)."""
-        ops = [op for rid in rids if (op := self.ongoing_prefetch.get(rid)) is not None]
-        if not ops:
-            return
-        leads = Fix.PREFETCH_VOTES in self.fixes
-        late: Vector = (0,) * len(ops)
-        if self.world.at.pp == 0 or not leads:
-            late = tuple(self.observed_late(op) for op in ops)
-        late = (self._all_reduce if leads else self._all_reduce_attn_groups)(late, "max", "check_prefetch")
-        for op, stop in zip(ops, late, strict=True):
-            if stop or op.done:
-                self._settle_agreed(op)
-
-    def _settle_agreed(self, op: PrefetchOperation) -> None:
-        if Fix.PREFETCH_VOTES not in self.fixes:
-            # Up to 0.5.18: the minimum over the TP ranks of the stage, none over the stages ("896 vs 0").
-            (op.completed,) = self._all_reduce_attn_groups((op.completed,), "min", "check_prefetch")
-        self.settle(op)
 
     # -- the stages
     def _all_reduce(self, vec: Vector, op: str, label: str) -> Vector:

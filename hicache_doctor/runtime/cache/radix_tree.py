@@ -43,7 +43,7 @@ class RadixTree:
         self._device_heap: list[tuple[int, int, TreeNode]] = []
         self._host_heap: list[tuple[int, int, TreeNode]] = []
         self.on_hit: Callable[[TreeNode], None] = lambda node: None
-        self.before_drop: Callable[[TreeNode], bool] = lambda node: False
+        self.before_drop: Callable[[TreeNode], None] = lambda node: None
 
     # -- the clock
     def tick(self) -> int:
@@ -64,13 +64,10 @@ class RadixTree:
         last_device = last_host = self.root
         host_pages = 0
         while i < n:
-            child = node.children.get(hashes[i])
+            child = self.step_down(node, hashes, i, n)
             if child is None:
                 break
             m = len(child.hashes)
-            if i + m > n or hashes[i + m - 1] != child.key:
-                m = self._common(child, hashes, i, n)
-                child = self.split(child, m)
             child.last_access = stamp
             if self.trace:
                 self.record(CLOCK, child.key, stamp)
@@ -84,6 +81,17 @@ class RadixTree:
             i += m
             node = child
         return Match(pages, last_device, last_host, host_pages)
+
+    def step_down(self, node: TreeNode, hashes: Sequence[int], i: int, n: int) -> TreeNode | None:
+        """The child of ``node`` that goes on with page ``i`` of the first ``n``, cut where it stops agreeing; None when
+        no page agrees."""
+        child = node.children.get(hashes[i])
+        if child is None:
+            return None
+        m = len(child.hashes)
+        if i + m > n or hashes[i + m - 1] != child.key:
+            child = self.split(child, self._common(child, hashes, i, n))
+        return child
 
     @staticmethod
     def _common(child: TreeNode, hashes: Sequence[int], i: int, n: int) -> int:
@@ -107,14 +115,12 @@ class RadixTree:
         upper = TreeNode(child.hashes[:m], parent)
         upper.lock_ref, upper.host_ref = child.lock_ref, child.host_ref
         upper.hit_count, upper.last_access = child.hit_count, child.last_access
-        upper.stored = child.stored
         if child.value is not None:
             upper.value, child.value = child.value[:m], child.value[m:]
             upper.resident_children = 1
             self.digest ^= mix(upper.key, DEVICE)
         if child.host_value is not None:
             upper.host_value, child.host_value = child.host_value[:m], child.host_value[m:]
-            upper.backed_children = 1
             self.digest ^= mix(upper.key, HOST)
         child.hashes = child.hashes[m:]
         child.parent = upper
@@ -134,7 +140,7 @@ class RadixTree:
         node, i = self.root, 0
         path: list[int] = []
         while i < n:
-            child = node.children.get(hashes[i])
+            child = self.step_down(node, hashes, i, n)
             if child is None:
                 child = self.attach(node, list(hashes[i:n]), pages[i:n], None)
                 child.last_access = stamp
@@ -145,9 +151,6 @@ class RadixTree:
                     self.on_hit(child)
                 break
             m = len(child.hashes)
-            if i + m > n or hashes[i + m - 1] != child.key:
-                m = self._common(child, hashes, i, n)
-                child = self.split(child, m)
             child.last_access = stamp
             own = pages[i : i + m]
             if child.value is None:
@@ -189,8 +192,6 @@ class RadixTree:
     def make_backed(self, node: TreeNode, pages: list[int]) -> None:
         """The node has host pages now."""
         node.host_value = pages
-        assert node.parent is not None
-        node.parent.backed_children += 1
         self.digest ^= mix(node.key, HOST)
 
     # -- references
@@ -285,25 +286,23 @@ class RadixTree:
     def _drop_below(self, node: TreeNode) -> bool:
         """Free the host copies below a node that leaves without one (write-back with a full host): what hangs below a
         hole is of no use. False when something there is still referenced; nothing is freed then."""
-        below: list[TreeNode] = []
-        todo = [node]
-        while todo:
-            children = list(todo.pop().children.values())
-            below += children
-            todo += children
+        below = self._below(node)
         if any(n.lock_ref or n.host_ref for n in below):
             return False
         for n in reversed(below):
-            assert n.host_value is not None and n.parent is not None
-            self.host.give_back(n.host_value)
-            self.digest ^= mix(n.key, HOST)
-            self.evicted_host += 1
-            self.record(EVICT, n.key, HOST, len(n.hashes) * self.page_size, n.last_access, self.evicted_host)
-            n.host_value = None
+            self._drop_host_copy(n)
             n.parent = None
         node.children.clear()
-        node.backed_children = 0
         return True
+
+    def _drop_host_copy(self, node: TreeNode) -> None:
+        pages = node.host_value
+        assert pages is not None
+        self.host.give_back(pages)
+        node.host_value = None
+        self.digest ^= mix(node.key, HOST)
+        self.evicted_host += 1
+        self.record(EVICT, node.key, HOST, len(pages) * self.page_size, node.last_access, self.evicted_host)
 
     def evict_host(self, want: int) -> int:
         """Free at least ``want`` host pages; never the copy of a node that is still resident (#28614)."""
@@ -317,25 +316,23 @@ class RadixTree:
             if node.last_access != stamp:
                 self.offer(node)
                 continue
-            pages = node.host_value
             parent = node.parent
             assert parent is not None
-            freed += len(pages)
-            self.host.give_back(pages)
-            node.host_value = None
-            parent.backed_children -= 1
-            self.digest ^= mix(node.key, HOST)
+            freed += len(node.hashes)
+            self._drop_host_copy(node)
             del parent.children[node.hashes[0]]
             node.parent = None
-            self.evicted_host += 1
-            self.record(EVICT, node.key, HOST, len(pages) * self.page_size, node.last_access, self.evicted_host)
             self.offer(parent)
         return freed
 
     def nodes(self) -> list[TreeNode]:
         """All nodes but the root, parents first."""
+        return self._below(self.root)
+
+    @staticmethod
+    def _below(node: TreeNode) -> list[TreeNode]:
         out: list[TreeNode] = []
-        todo = [self.root]
+        todo = [node]
         while todo:
             node = todo.pop()
             children = list(node.children.values())

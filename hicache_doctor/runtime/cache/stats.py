@@ -7,13 +7,11 @@ from dataclasses import dataclass
 
 @dataclass(slots=True)
 class Stats:
-    """Pages for ``writes``, ``loaded_pages``, ``hits_host``, ``hits_storage`` and ``backups``; else occurrences."""
+    """Pages for ``writes``, ``hits_host``, ``hits_storage`` and ``backups``; else occurrences."""
 
     writes: int = 0
     write_refused: int = 0
     load_backs: int = 0
-    loaded_pages: int = 0
-    load_failed: int = 0
     hits_host: int = 0
     backups: int = 0
     settled: int = 0

@@ -7,7 +7,6 @@ class TreeNode:
     """A run of pages. ``value`` are device pages (None: evicted), ``host_value`` host pages (None: not backed up)."""
 
     __slots__ = (
-        "backed_children",
         "children",
         "hashes",
         "hit_count",
@@ -20,7 +19,6 @@ class TreeNode:
         "lock_ref",
         "parent",
         "resident_children",
-        "stored",
         "value",
     )
 
@@ -36,20 +34,8 @@ class TreeNode:
         self.hit_count = 0
         self.last_access = 0
         self.resident_children = 0
-        self.backed_children = 0
         self.in_device_heap = False
         self.in_host_heap = False
-        self.stored = False
-
-    @property
-    def backuped(self) -> bool:
-        """Whether there is a host copy (possibly still being written)."""
-        return self.host_value is not None
-
-    @property
-    def evicted(self) -> bool:
-        """Whether the device copy is gone."""
-        return self.value is None
 
 
 class Match:

@@ -70,7 +70,6 @@ class SchedulerAbortMixin(SchedulerState):
         if req is None:
             return
         self.chunked_req = None
-        req.chunked = False
         req.aborted = True
         if not any(s.batch is not None and req in s.batch.reqs for s in self.slots):
             self._finish(req)

@@ -75,8 +75,6 @@ class SchedulerPlanMixin(SchedulerState):
             self.slot.running = list(picked)
         elif picked:
             self.chunked_req = chunked
-            if chunked is not None:
-                chunked.chunked = True
         self.tree_cache.ready_to_load_host_cache()
         return self._batch(picked, decode=plan.decode, chunked=chunked) if picked else None
 

@@ -14,16 +14,13 @@ class Req:
     """One request on one rank.
 
     ``tokens`` are prompt and output; ``hashes`` the chain hash at the end of each full page, ``tail`` the one at the
-    last token. ``computed`` tokens have their KV in ``pages``; the first ``cached_pages`` of those belong to the tree,
-    the path to ``last_node`` is locked.
+    last token. ``computed`` tokens have their KV in ``pages``; the path to ``last_node`` is locked.
     """
 
     __slots__ = (
         "aborted",
         "arrived",
         "before",
-        "cached_pages",
-        "chunked",
         "computed",
         "extend",
         "hashed",
@@ -55,13 +52,11 @@ class Req:
         self.before = 0
         self.pages: list[int] = []
         self.computed = 0
-        self.cached_pages = 0
         self.prefix = 0
         self.extend = 0
         self.last_node = root
         self.slot = -1
         self.aborted = False
-        self.chunked = False
         self.arrived = arrived
         self.started = 0
         self.extend_hashes()

@@ -222,8 +222,6 @@ class Scheduler(
         self.chunked_req = chunked
         if not picked:
             return None
-        if chunked is not None:
-            chunked.chunked = True
         return self._batch(picked, decode=False, chunked=chunked)
 
     def chunk_size(self) -> int:
@@ -256,7 +254,6 @@ class Scheduler(
                 node = match.last_host_node
                 cache.stats.hits_host += len(loaded)
         req.pages = pages
-        req.cached_pages = len(pages)
         req.last_node = node
         prefix = len(pages) * size
         n = min(len(req.tokens) - prefix, budget)
@@ -312,7 +309,7 @@ class Scheduler(
         for req in reqs:
             self.given_up.append(req.rid)
             self.tree_cache.cache_finished_req(req)
-            req.pages, req.cached_pages, req.computed = [], 0, 0
+            req.pages, req.computed = [], 0
             self.retracted += 1
         self.waiting_queue[:0] = reqs
 
