@@ -18,7 +18,7 @@ from typing import Any
 
 from hicache_doctor.errors import DoctorError, UsageError
 from hicache_doctor.incident import Tools, analyze
-from hicache_doctor.runtime import scenarios, sim_dump, sim_run
+from hicache_doctor.runtime import config_file, scenarios, sim_dump, sim_run
 from hicache_doctor.runtime.config import Config
 from hicache_doctor.runtime.fixes import Fix
 from hicache_doctor.runtime.scenarios import Scenario
@@ -153,7 +153,8 @@ def reproduce(
         tapes = _for_real(scenario, run, out, force=force, say=say, notes=notes)
     else:
         sim_dump.write(out, run.config, run.outcome, force=force)
-        _truth(out, scenario, seed, run.config)
+        said = config_file.truth(run.config, scenario.name, replayed=False) | {"seed": seed}
+        config_file.truth_beside(out).write_text(json.dumps(said, indent=1) + "\n")
     say(f"analysing {out}")
     verdict = diagnose(out, tools)
     root_only, repaired = counterfactual(scenario, run.config, tapes, verdict, tools=tools, say=say)
@@ -246,14 +247,6 @@ def _told(trial: Trial) -> str:
     return what
 
 
-def _truth(out: Path, scenario: Scenario, seed: int, config: Config) -> None:
-    """What was really done, beside the dump and never in it."""
-    from hicache_doctor.runtime import config_file
-
-    truth = {"scenario": scenario.name, "seed": seed, "config": config_file.to_json(config)}
-    out.with_name(out.name.removesuffix(".dump") + ".truth.json").write_text(json.dumps(truth, indent=1) + "\n")
-
-
 def _for_real(
     scenario: Scenario, run: SimRun, out: Path, *, force: bool, say: Say, notes: list[str]
 ) -> dict[int, Tape]:
@@ -274,8 +267,7 @@ def _for_real(
         say(f"real processes: {report.outcome} after {report.seconds:.1f} s")
         assert report.dump is not None
         shutil.copyfile(report.dump, out)
-        truth = report.dump.with_name("crash.truth.json")
-        shutil.copyfile(truth, out.with_name(out.name.removesuffix(".dump") + ".truth.json"))
+        shutil.copyfile(config_file.truth_beside(report.dump), config_file.truth_beside(out))
         notes += report.notes
         return report.tapes()
     finally:

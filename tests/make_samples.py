@@ -11,26 +11,22 @@ import json
 import sys
 from pathlib import Path
 
-import yaml
-
 from hicache_doctor import reproduce
 from hicache_doctor.runtime import sim_dump
 from hicache_doctor.runtime.scenarios import BY_NAME
-from hicache_doctor.shipped import shipped
+from hicache_doctor.signatures.matrix import Row, load_matrix
 
 LARGEST = 300_000
 EXPECTED = "expected.json"
 
 
-def rows() -> list[dict[str, object]]:
+def rows() -> list[Row]:
     """The rows of the matrix that name a signature, the first of each signature."""
-    seen: set[object] = set()
-    out = []
-    for row in yaml.safe_load((shipped("rules") / "matrix.yaml").read_text())["rows"]:
-        if row.get("signature") and row["signature"] not in seen:
-            seen.add(row["signature"])
-            out.append(row)
-    return out
+    first: dict[str, Row] = {}
+    for row in load_matrix().rows:
+        if row.signature:
+            first.setdefault(row.signature, row)
+    return list(first.values())
 
 
 def make(name: str, out: Path) -> None:
@@ -48,9 +44,9 @@ def main() -> None:
     folder.mkdir(parents=True, exist_ok=True)
     expected = {}
     for row in rows():
-        name = str(row["scenario"])
+        name = row.scenario
         make(name, folder / f"{name}.dump")
-        expected[f"{name}.dump"] = {"status": "signature", **{k: row[k] for k in ("signature", "root_cause_pr")}}
+        expected[f"{name}.dump"] = row.model_dump(include={"status", "signature", "root_cause_pr"})
     (folder / EXPECTED).write_text(json.dumps(expected, indent=1) + "\n")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, fields
+from pathlib import Path
 from typing import Any
 
 from hicache_doctor.errors import UsageError
@@ -47,3 +48,21 @@ def from_json(raw: dict[str, Any]) -> Config:
         return Config(**done)
     except (TypeError, KeyError) as e:
         raise UsageError(f"configuration: {e}") from None
+
+
+def truth(config: Config, scenario: str, *, replayed: bool) -> dict[str, Any]:
+    """What was really done: scenario, switches, faults, seed, and all of the configuration."""
+    whole = to_json(config)
+    return {
+        "scenario": scenario,
+        "fixes": config.fixes.names(),
+        "faults": whole["faults"],
+        "seed": config.seed,
+        "replayed": replayed,
+        "config": whole,
+    }
+
+
+def truth_beside(dump: Path) -> Path:
+    """Where the truth about a dump lies: beside it, never in it."""
+    return dump.with_name(dump.name.removesuffix(".dump") + ".truth.json")

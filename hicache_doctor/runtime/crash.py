@@ -8,7 +8,6 @@ import socket
 import time
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any
 
 from hicache_doctor import __version__
 from hicache_doctor.bundle import Manifest, RankEntry, Source, write_bundle
@@ -19,7 +18,6 @@ from hicache_doctor.runtime.rank_process import title
 from hicache_doctor.runtime.spec import Spec
 
 DUMP = "crash.dump"
-TRUTH = "crash.truth.json"
 EVIDENCE = ("logs", "rings", "pyspy", "flight_recorder", "samples")
 """Folders whose files go into the dump. Tapes and reports stay outside: no deployment has them."""
 _PAGE = os.sysconf("SC_PAGE_SIZE")
@@ -70,18 +68,6 @@ def pack(spec: Spec, report: RunReport) -> Path:
     )
     dump = spec.out / DUMP
     write_bundle(dump, members, manifest)
-    (spec.out / TRUTH).write_text(json.dumps(truth(spec), indent=1) + "\n")
+    said = config_file.truth(spec.config, spec.options.scenario, replayed=spec.replay is not None)
+    config_file.truth_beside(dump).write_text(json.dumps(said, indent=1) + "\n")
     return dump
-
-
-def truth(spec: Spec) -> dict[str, Any]:
-    """What was really done: scenario, switches, faults, seed, and all of the configuration."""
-    config = config_file.to_json(spec.config)
-    return {
-        "scenario": spec.options.scenario,
-        "fixes": spec.config.fixes.names(),
-        "faults": config["faults"],
-        "seed": spec.config.seed,
-        "replayed": spec.replay is not None,
-        "config": config,
-    }

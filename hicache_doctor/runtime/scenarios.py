@@ -17,7 +17,6 @@ from hicache_doctor.runtime.sim_run import SimRun
 from hicache_doctor.runtime.workload import Workload
 from hicache_doctor.runtime.world import Topology
 
-PP2 = Topology(pp_size=2)
 TP2 = Topology(tp_size=2)
 PP2_TP2 = Topology(pp_size=2, tp_size=2)
 SHORT = Workload(requests=40, gap=14, new_tokens=1)

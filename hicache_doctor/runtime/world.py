@@ -6,6 +6,7 @@ worlds implement :class:`World`: real processes (gloo, threads, wall clock) and 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -87,6 +88,15 @@ class Topology:
         rest, cp = divmod(rest, self.cp_size)
         dp, pp = divmod(rest, self.pp_size)
         return Place(dp, pp, cp, tp)
+
+    def lines(self, axis: str) -> list[list[int]]:
+        """The rank lists that run along one axis (``dp``, ``pp``, ``cp`` or ``tp``), by their first ranks."""
+        inner = ("tp", "cp", "pp", "dp").index(axis)
+        sizes = (self.tp_size, self.cp_size, self.pp_size, self.dp_size)
+        stride = math.prod(sizes[:inner])
+        span = stride * sizes[inner]
+        firsts = (base + i for base in range(0, self.n, span) for i in range(stride))
+        return [list(range(first, first + span, stride)) for first in firsts]
 
     def label(self, rank: int) -> str:
         """What SGLang's log prefix calls the rank: ``PP1 TP0``, with ``DP0`` and ``ATTN_CP0`` where there are more."""

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from hicache_doctor.probes.kinds import Kind
+from hicache_doctor.runtime import server_log
 from hicache_doctor.runtime.config import Config
 from hicache_doctor.runtime.fixes import Fix
 from hicache_doctor.runtime.model.base import Model
@@ -109,7 +110,7 @@ class HiCacheController:
     # -- L3
     def attach_storage_backend(self) -> None:
         """Make the vote groups and start the four threads."""
-        w, topo = self.world, self.world.topo
+        w = self.world
         self.hits_groups = self._new_groups("hits")
         self.acks_groups = self._new_groups("acks")
         self.writes_storage = self.config.model.kind != "mla" or w.at.tp == 0
@@ -129,7 +130,6 @@ class HiCacheController:
                 self.backup_thread_func,
             )
         ]
-        assert topo.n >= 1
 
     def _new_groups(self, role: str) -> list[str]:
         """The groups of one vote, CP before TP before PP; every rank must name the same lists in the same order.
@@ -137,35 +137,17 @@ class HiCacheController:
         Before #15805 a node named only its own ranks' lists. Before #27010 no group crossed the stages.
         """
         w, topo = self.world, self.world.topo
-        names: list[str] = []
-        lists: list[tuple[str, list[int]]] = []
-        dps = range(topo.dp_size)
-        pps = range(topo.pp_size)
-        if topo.cp_size > 1:
-            for d in dps:
-                for p in pps:
-                    for t in range(topo.tp_size):
-                        lists.append((f"{role}.cp", [topo.rank(p, t, d, c) for c in range(topo.cp_size)]))
-            names.append(f"{role}.cp")
-        if topo.tp_size > 1:
-            for d in dps:
-                for p in pps:
-                    for c in range(topo.cp_size):
-                        lists.append((f"{role}.tp", [topo.rank(p, t, d, c) for t in range(topo.tp_size)]))
-            names.append(f"{role}.tp")
-        if topo.pp_size > 1 and Fix.PREFETCH_VOTES in self.config.fixes:
-            for d in dps:
-                for c in range(topo.cp_size):
-                    for t in range(topo.tp_size):
-                        lists.append((f"{role}.pp", [topo.rank(p, t, d, c) for p in pps]))
-            names.append(f"{role}.pp")
+        crosses = Fix.PREFETCH_VOTES in self.config.fixes
+        sizes = {"cp": topo.cp_size, "tp": topo.tp_size, "pp": topo.pp_size if crosses else 1}
+        axes = [axis for axis, size in sizes.items() if size > 1]
+        lists = [(f"{role}.{axis}", ranks) for axis in axes for ranks in topo.lines(axis)]
         if Fix.GROUP_LISTS not in self.config.fixes:
             # Each node makes the groups of its own ranks first, so that the order differs between nodes (here: stages).
             own = [item for item in lists if self.world.rank in item[1]]
             lists = own + [item for item in lists if item not in own] if w.at.pp else lists
         for name, ranks in lists:
             w.new_group(name, ranks)
-        return names
+        return [f"{role}.{axis}" for axis in axes]
 
     def close(self) -> None:
         """End the threads: a sentinel walks the pipeline, so that every rank joins the same number of votes."""
@@ -230,7 +212,7 @@ class HiCacheController:
                 n = self.storage.put(hashes[i : i + size], pages[i : i + size])
                 done += n
                 if n < len(hashes[i : i + size]):
-                    self.world.log(f"Write page to storage: {len(hashes) - done} pages failed.", "WARNING")
+                    self.world.log(server_log.backup_failed(len(hashes) - done), "WARNING")
                     break
             self.world.record(BACKUP_IO, hashes[-1], len(hashes), done)
             self.ack_backup_queue.put((op_id, done))

@@ -7,7 +7,6 @@ both, even where it is the same: there the file and the class must be the releas
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from typing import Any
 
 from hicache_doctor.probes.kinds import Capacity, Kind, Q, Tier, Why
@@ -29,7 +28,7 @@ SENDS_HELD = int(Kind.SENDS_HELD)
 HELD_EVERY = 8
 
 
-class HiCache(HiCacheStorage, ABC):
+class HiCache(HiCacheStorage):
     """Tree, pools and controller; sizes in pages. ``model`` owns the bytes."""
 
     unified = False
@@ -83,21 +82,21 @@ class HiCache(HiCacheStorage, ABC):
         return pages
 
     # -- agreement (the tree kinds implement it)
-    @abstractmethod
     def check_prefetch_progress(self, rid: int) -> bool:
         """Whether a waiting request need not wait for its prefetch any more; settles it then."""
+        raise NotImplementedError
 
-    @abstractmethod
     def check_hicache_events(self) -> None:
         """Consume what finished: every rank the same number, on every step."""
+        raise NotImplementedError
 
-    @abstractmethod
     def _all_reduce(self, vec: Vector, op: str, label: str) -> Vector:
         """What the first stage's ranks agree on, passed down the stages."""
+        raise NotImplementedError
 
-    @abstractmethod
     def _all_reduce_attn_groups(self, vec: Vector, op: str, label: str) -> Vector:
         """What the ranks of one stage agree on."""
+        raise NotImplementedError
 
     def note_held_sends(self) -> None:
         """Every few checks: the sends of the count that nobody has waited for."""

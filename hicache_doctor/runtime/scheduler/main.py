@@ -25,21 +25,20 @@ TREES: dict[str, type[HiCache]] = {"hiradix": HiRadixCache, "unified": UnifiedRa
 
 def base_groups(topo: Topology, *, dp_attention: bool) -> list[tuple[str, list[int]]]:
     """The groups of the scheduler thread, in the one order in which all ranks make them."""
-    dps, pps = range(topo.dp_size), range(topo.pp_size)
-    cps, tps = range(topo.cp_size), range(topo.tp_size)
     out: list[tuple[str, list[int]]] = []
-    for d in dps:
-        for p in pps:
+    cps, tps = range(topo.cp_size), range(topo.tp_size)
+    for d in range(topo.dp_size):
+        for p in range(topo.pp_size):
             if topo.tp_size > 1:
                 out += [("tp", [topo.rank(p, t, d, c) for t in tps]) for c in cps]
             if topo.tp_size * topo.cp_size > 1:
                 out.append(("fwd", [topo.rank(p, t, d, c) for c in cps for t in tps]))
     if topo.cp_size > 1:
-        out += [("cp", [topo.rank(p, t, d, c) for c in cps]) for d in dps for p in pps for t in tps]
+        out += [("cp", ranks) for ranks in topo.lines("cp")]
     if topo.pp_size > 1:
-        out += [("pp", [topo.rank(p, t, d, c) for p in pps]) for d in dps for c in cps for t in tps]
+        out += [("pp", ranks) for ranks in topo.lines("pp")]
     if dp_attention and topo.dp_size > 1:
-        out += [("mlp", [topo.rank(p, t, d, c) for d in dps]) for p in pps for c in cps for t in tps]
+        out += [("mlp", ranks) for ranks in topo.lines("dp")]
     return out
 
 
