@@ -110,7 +110,7 @@ def write_bundle(
     sources = sorted(members_of(members) if isinstance(members, Path) else members, key=_position)
     _check(sources)
     if out.exists() and not force:
-        raise UsageError(f"{out} exists; choose another name, or overwrite it with --force")
+        raise taken(out)
     if not out.parent.is_dir():
         raise UsageError(f"{out.parent} is no folder; create it first")
     body, whole = (out.parent / f".{out.name}.{os.getpid()}.{part}" for part in ("body", "whole"))
@@ -135,6 +135,11 @@ def write_bundle(
             with contextlib.suppress(OSError):
                 temporary.unlink()
     return manifest
+
+
+def taken(out: Path) -> UsageError:
+    """What is said of an output that exists and is not to be overwritten."""
+    return UsageError(f"{out} exists; choose another name, or overwrite it with --force")
 
 
 def read_manifest(path: Path | str) -> Manifest:
@@ -298,7 +303,7 @@ def _publish(whole: Path, out: Path, force: bool) -> None:
     try:
         os.link(whole, out)  # unlike a rename it refuses to overwrite what appeared meanwhile
     except FileExistsError:
-        raise UsageError(f"{out} exists; choose another name, or overwrite it with --force") from None
+        raise taken(out) from None
     except OSError:
         os.replace(whole, out)  # a file system without links
 

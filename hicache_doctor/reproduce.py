@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from hicache_doctor.bundle import taken
 from hicache_doctor.errors import DoctorError, UsageError
 from hicache_doctor.incident import Tools, analyze
 from hicache_doctor.runtime import config_file, scenarios, sim_dump, sim_run
@@ -254,7 +255,7 @@ def _for_real(
     from hicache_doctor.runtime import launch
 
     if out.exists() and not force:
-        raise UsageError(f"{out} exists; choose another name, or overwrite it with --force")
+        raise taken(out)
     folder = Path(tempfile.mkdtemp(prefix="hicache-doctor-run-"))
     config = run.config
     if config.l3 is not None:

@@ -112,9 +112,8 @@ def _drop(read: Read, why: str) -> None:
 def _look_through(source: Source, header: Header, notes: list[str]) -> Ring:
     import numpy as np
 
-    o = header.owner
-    label = o.label or f"rank {o.rank}"
-    home = Rank(label, o.host or None, o.pid, o.dp, o.pp, o.cp, None, o.tp, None, o.rank, source.path)
+    home = records.rank_row(header.owner, source.path)
+    home.id = home.id or f"rank {header.owner.rank}"
     ring = Ring(header, home, records.Survey(header))
     for number, slots in enumerate(_blocks(source, header, notes)):
         mask = ring.survey.take(slots)

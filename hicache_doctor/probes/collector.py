@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hicache_doctor.evidence.rows import Artifact, Rank
+from hicache_doctor.evidence.rows import Artifact
 from hicache_doctor.probes import records, ring
 
 if TYPE_CHECKING:
@@ -131,7 +131,7 @@ class Collector:
         self._next[process] = header.base + header.slots
         if owner.label not in self._labels:
             self._labels.add(owner.label)
-            self._store.add([rank_row(owner, artifact)])
+            self._store.add([records.rank_row(owner, artifact)])
 
     def _new(self, segment: _Segment, whole: bool) -> Iterator[pa.Table]:
         """What is committed and was not taken, a table at a time. ``whole``: look up to the end of the segment."""
@@ -188,19 +188,3 @@ class Collector:
         note = f"{survey.torn} torn record(s)" if survey.torn else ""
         size = len(segment.data)
         self._store.add([Artifact(artifact, artifact, "ring", size, None, "collector", "all", note)])
-
-
-def rank_row(owner: ring.Owner, artifact: str) -> Rank:
-    """The process that wrote a ring."""
-    return Rank(
-        owner.label,
-        owner.host or None,
-        owner.pid,
-        owner.dp,
-        owner.pp,
-        owner.cp,
-        None,
-        owner.tp,
-        number=owner.rank,
-        artifact=artifact,
-    )

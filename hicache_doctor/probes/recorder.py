@@ -366,8 +366,7 @@ def _whole(value: Any) -> int:
 def _after(path: Path) -> int:
     """The number after the last one that a former segment may hold."""
     try:
-        with open(path, "rb") as f:
-            header = ring.parse(f.read(ring.LARGEST_HEADER))
+        header = ring.read_header(path)
         return header.base + header.slots
     except (OSError, ring.RingDamage):
         return 0

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from hicache_doctor.probes.ring import RECORD_BYTES, Header
+from hicache_doctor.evidence.rows import Rank
+from hicache_doctor.probes.ring import RECORD_BYTES, Header, Owner
 
 if TYPE_CHECKING:
     import numpy as np
@@ -104,6 +105,22 @@ def table(slots: Slots, index: Numbers, header: Header, artifact: str, rank: str
         "seq": _array(index + np.int64(header.base), pa.int64()),
     }
     return pa.table(list(columns.values()), names=list(columns))
+
+
+def rank_row(owner: Owner, artifact: str) -> Rank:
+    """The process that wrote a ring."""
+    return Rank(
+        owner.label,
+        owner.host or None,
+        owner.pid,
+        owner.dp,
+        owner.pp,
+        owner.cp,
+        None,
+        owner.tp,
+        number=owner.rank,
+        artifact=artifact,
+    )
 
 
 def _kinds(numbers: NDArray[np.uint16], header: Header) -> tuple[list[str], NDArray[np.int32]]:

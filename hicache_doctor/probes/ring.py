@@ -168,6 +168,12 @@ def parse(head: bytes) -> Header:
         raise RingDamage(f"damaged header: its JSON at byte {FIXED.size} is not understood ({_short(e)})") from None
 
 
+def read_header(path: Path | str) -> Header:
+    """The header of a segment's file. Raises OSError and RingDamage."""
+    with open(path, "rb") as f:
+        return parse(f.read(LARGEST_HEADER))
+
+
 def file_name(rank: int, segment: int) -> str:
     """How the file of a segment is called."""
     return f"rank{rank}.{segment:06d}.ring"

@@ -23,19 +23,18 @@ def newest(
     share for each rank, to ``max_bytes`` in all. Segments without a record are left out, and so are files that are no
     readable ring; a citation's ``record`` counts within the copy, ``seq`` stays what it was.
     """
-    ranks: dict[int, list[tuple[int, Path]]] = {}
+    ranks: dict[int, list[tuple[ring.Header, Path]]] = {}
     for path in paths:
         try:
-            with open(path, "rb") as f:
-                header = ring.parse(f.read(ring.LARGEST_HEADER))
+            header = ring.read_header(path)
         except (OSError, ring.RingDamage):
             continue
-        ranks.setdefault(header.owner.rank, []).append((header.segment, path))
+        ranks.setdefault(header.owner.rank, []).append((header, path))
     share = None if max_bytes is None else max_bytes // max(len(ranks), 1)
     for rank in sorted(ranks):
         left, room = max_records, share
-        for _, path in sorted(ranks[rank], reverse=True):
-            copy = _shortened(path, left, room)
+        for header, path in sorted(ranks[rank], key=lambda own: (own[0].segment, own[1]), reverse=True):
+            copy = _shortened(path, header, left, room)
             if copy is None:
                 continue
             count, content = copy
@@ -44,11 +43,10 @@ def newest(
             room = None if room is None else room - len(content)
 
 
-def _shortened(path: Path, most: int | None, room: int | None) -> tuple[int, bytes] | None:
+def _shortened(path: Path, header: ring.Header, most: int | None, room: int | None) -> tuple[int, bytes] | None:
     """How many slots are kept, and the copy; None when there is nothing to keep or no room for it."""
     try:
         with open(path, "rb") as f:
-            header = ring.parse(f.read(ring.LARGEST_HEADER))
             f.seek(header.size)
             words = _words(f.read())
             good = {i for i, word in enumerate(words) if word == header.commit_word(i)}
@@ -64,7 +62,7 @@ def _shortened(path: Path, most: int | None, room: int | None) -> tuple[int, byt
             first = end - count
             f.seek(header.size + first * ring.RECORD_BYTES)
             slots = bytearray(f.read(count * ring.RECORD_BYTES))
-    except (OSError, ring.RingDamage):
+    except OSError:
         return None
     for i in range(first, end):
         if i not in good:

@@ -28,7 +28,4 @@ class Recording(Protocol):
 def open_recording(folder: Path, rank: int, topo: Topology, warn: Callable[[str], None]) -> Recording:
     """The recorder of one rank; ``warn`` gets a line when recording has to stop."""
     label, at = topo.label(rank), topo.place(rank)
-    sizes = {
-        "dp_size": topo.dp_size, "pp_size": topo.pp_size, "attn_cp_size": topo.cp_size, "tp_size": topo.tp_size,
-    }  # fmt: skip
-    return Recorder.open(folder, rank, label, dp=at.dp, pp=at.pp, cp=at.cp, tp=at.tp, sizes=sizes, warn=warn)
+    return Recorder.open(folder, rank, label, dp=at.dp, pp=at.pp, cp=at.cp, tp=at.tp, sizes=topo.sizes, warn=warn)

@@ -80,7 +80,7 @@ def summarise(config: Config, report: RunReport) -> Summary:
         compared += sum(len(tokens) for tokens in result["outputs"].values())
         for other in done:
             if topo.place(other.rank).dp == replica and (other.result or {})["outputs"] != result["outputs"]:
-                wrong |= {-1}
+                wrong.add(-1)
         if config.model.kind == "null":
             wrong |= set(wrong_tokens(config, requests, result))
         else:
@@ -151,5 +151,5 @@ def _against_oracle(
         [tops.get(rid, {}).get(len(p) + k, float("nan")) for k in range(len(t))]
         for rid, p, t in zip(rids, prompts, produced, strict=True)
     ]
-    found = oracle.differences(config, prompts, produced)
-    return [rids[d.request] for d in found], oracle.logit_differences(config, prompts, produced, listed), near
+    found, far = oracle.compare(config, prompts, produced, listed)
+    return [rids[d.request] for d in found], far, near

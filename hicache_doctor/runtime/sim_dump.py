@@ -94,10 +94,8 @@ def ring_of(config: Config, outcome: Outcome, rank: int) -> bytes:
     if not events:
         return b""
     at = topo.place(rank)
-    sizes = {
-        "dp_size": topo.dp_size, "pp_size": topo.pp_size, "attn_cp_size": topo.cp_size, "tp_size": topo.tp_size,
-    }  # fmt: skip
-    owner = ring.Owner("simulated", "0", FIRST_PID + rank, 1, rank, topo.label(rank), at.dp, at.pp, at.cp, at.tp, sizes)
+    label = topo.label(rank)
+    owner = ring.Owner("simulated", "0", FIRST_PID + rank, 1, rank, label, at.dp, at.pp, at.cp, at.tp, topo.sizes)
     head = ring.pack(
         owner,
         slots=len(events),

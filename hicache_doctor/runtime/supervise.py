@@ -193,8 +193,8 @@ class _Run:
         for key, value in said.items():
             setattr(report, key, value)
         if "state" in said:
-            pass
-        elif child.exit == 0:
+            return report
+        if child.exit == 0:
             report.state = "done"
         elif child.killed:
             report.state = "hung" if child.killed == "hung" else "stopped"

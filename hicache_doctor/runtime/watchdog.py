@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from hicache_doctor.runtime import executables
 from hicache_doctor.runtime.grid import Child
 from hicache_doctor.runtime.pulse import Pulse, State
 from hicache_doctor.runtime.rank_log import file_stem
@@ -46,18 +45,12 @@ class Watchdog:
         return [rank for rank, seconds in still if seconds > self._seconds / 2]
 
 
-def py_spy() -> str | None:
-    """The tool: beside this interpreter, or on the path."""
-    beside = Path(sys.executable).with_name("py-spy")
-    return str(beside) if beside.exists() else shutil.which("py-spy")
-
-
 def dump_stacks(folder: Path, children: Sequence[Child], rounds: int = 1, pause: float = 0.5) -> list[str]:
     """Text and JSON of every rank's stacks, ``rounds`` times; a later round has a folder of its own.
 
     Returns what went wrong, a line each. Idle ranks are dumped too: who waits for whom shows only in the combination.
     """
-    tool = py_spy()
+    tool = executables.find("py-spy")
     if tool is None:
         return ["py-spy is not installed; no stacks were taken"]
     notes = []

@@ -78,6 +78,16 @@ class Topology:
         """How many ranks there are."""
         return self.dp_size * self.pp_size * self.cp_size * self.tp_size
 
+    @property
+    def sizes(self) -> dict[str, int]:
+        """The grid under SGLang's argument names."""
+        return {
+            "dp_size": self.dp_size,
+            "pp_size": self.pp_size,
+            "attn_cp_size": self.cp_size,
+            "tp_size": self.tp_size,
+        }
+
     def rank(self, pp: int, tp: int, dp: int = 0, cp: int = 0) -> int:
         """The global rank at a position."""
         return ((dp * self.pp_size + pp) * self.cp_size + cp) * self.tp_size + tp

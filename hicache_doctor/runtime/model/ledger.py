@@ -7,7 +7,7 @@ once on slots that are disjoint by ownership).
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 
@@ -89,3 +89,24 @@ class Ledger:
             f"{stream} {verb} {self.tier} page {page} layer {layer} while {other.stream} is {their} it "
             f"(done up to layer {other.layer} of {other.layers})"
         )
+
+
+def claim_copy(
+    ledgers: tuple[Ledger, Ledger], stream: str, read: Sequence[int], write: Sequence[int], layers: int
+) -> Callable[[int], None]:
+    """Claim both ends of a copy between device and host (``ledgers`` in this order); returns what the copy calls when
+    it has moved a layer.
+
+    Raises:
+        OwnershipError: see :meth:`Ledger.claim`.
+    """
+    device, host = ledgers
+    source, target = (host, device) if stream == "load" else (device, host)
+    reading = source.claim(stream, read, layers, writes=False)
+    writing = target.claim(stream, write, layers, writes=True)
+
+    def layer_done(layer: int) -> None:
+        source.layer_done(reading, layer)
+        target.layer_done(writing, layer)
+
+    return layer_done

@@ -12,7 +12,7 @@ from hicache_doctor.probes.kinds import Kind
 from hicache_doctor.runtime.config import Config
 from hicache_doctor.runtime.model import sizes
 from hicache_doctor.runtime.model.base import ForwardBatch, ForwardItem
-from hicache_doctor.runtime.model.ledger import Ledger
+from hicache_doctor.runtime.model.ledger import Ledger, claim_copy
 from hicache_doctor.runtime.world import Copy, Proxy, WireAbort, World, mix
 
 BASE_NS = 300_000
@@ -141,26 +141,19 @@ class NullModel:
         self, stream: str, source: list[int], read: tuple[int, ...], target: list[int], write: tuple[int, ...]
     ) -> Copy:
         last, ledger = self.layers - 1, self.ledger
-        if ledger is None:
 
-            def run(layer: int) -> None:
-                if layer == last:
-                    for a, b in zip(read, write, strict=True):
-                        target[b] = source[a]
-
-            return Copy(len(read), self.layers, run)
-        to_device = stream == "load"
-        claims = (
-            ledger[to_device].claim(stream, read, self.layers, writes=False),
-            ledger[not to_device].claim(stream, write, self.layers, writes=True),
-        )
-
-        def checked(layer: int) -> None:
+        def run(layer: int) -> None:
             if layer == last:
                 for a, b in zip(read, write, strict=True):
                     target[b] = source[a]
-            ledger[to_device].layer_done(claims[0], layer)
-            ledger[not to_device].layer_done(claims[1], layer)
+
+        if ledger is None:
+            return Copy(len(read), self.layers, run)
+        layer_done = claim_copy(ledger, stream, read, write, self.layers)
+
+        def checked(layer: int) -> None:
+            run(layer)
+            layer_done(layer)
 
         return Copy(len(read), self.layers, checked)
 

@@ -79,34 +79,32 @@ def differences(
     If every token is the greedy one after the tokens before it, the whole answer is what a run without cache gives: one
     forward pass a request instead of one a token.
     """
-    found = []
-    for group in _groups([len(p) + len(t) for p, t in zip(prompts, produced, strict=True)], batch):
-        logits = _all_logits(config.model, [[*prompts[i], *produced[i]] for i in group])
-        for row, i in zip(logits, group, strict=True):
-            for k, got in enumerate(produced[i]):
-                at = row[len(prompts[i]) + k - 1]
-                expected = int(at.argmax())
-                if got != expected:
-                    found.append(Difference(i, k, got, expected, float(at[expected] - at[got])))
-                    break
-    return sorted(found, key=lambda d: d.request)
+    return compare(config, prompts, produced, [()] * len(prompts), batch)[0]
 
 
-def logit_differences(
+def compare(
     config: Config,
     prompts: Sequence[Sequence[int]],
     produced: Sequence[Sequence[int]],
     tops: Sequence[Sequence[float]],
     batch: int = 64,
-) -> float:
-    """The largest distance between the logit with which a token was chosen and the one it has without a cache."""
+) -> tuple[list[Difference], float]:
+    """As :func:`differences`, and the largest distance between the logit with which a token was chosen (``tops``, as
+    far as they are known) and the one it has without a cache."""
+    found = []
     largest = 0.0
     for group in _groups([len(p) + len(t) for p, t in zip(prompts, produced, strict=True)], batch):
         logits = _all_logits(config.model, [[*prompts[i], *produced[i]] for i in group])
         for row, i in zip(logits, group, strict=True):
+            own = row[len(prompts[i]) - 1 :]
+            for k, got in enumerate(produced[i]):
+                expected = int(own[k].argmax())
+                if got != expected:
+                    found.append(Difference(i, k, got, expected, float(own[k][expected] - own[k][got])))
+                    break
             for k, (token, top) in enumerate(zip(produced[i], tops[i], strict=False)):
-                largest = max(largest, abs(float(row[len(prompts[i]) + k - 1][token]) - top))
-    return largest
+                largest = max(largest, abs(float(own[k][token]) - top))
+    return sorted(found, key=lambda d: d.request), largest
 
 
 def _groups(lengths: Sequence[int], batch: int) -> Iterator[list[int]]:

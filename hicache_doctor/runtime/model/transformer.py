@@ -22,7 +22,7 @@ from hicache_doctor.runtime.model.attention import (
     forward_normal_prepare,
 )
 from hicache_doctor.runtime.model.base import ForwardBatch
-from hicache_doctor.runtime.model.ledger import Ledger
+from hicache_doctor.runtime.model.ledger import Ledger, claim_copy
 from hicache_doctor.runtime.model.weights import Ends, Layer, end_weights, layer_weights, rms_norm
 from hicache_doctor.runtime.world import Copy, Proxy, World
 
@@ -190,21 +190,15 @@ class TransformerModel:
         by_page = (self.layers, -1, self._page * source.shape[-1])
         from_, to = source.view(by_page), target.view(by_page)
         a, b = torch.tensor(read, device=source.device), torch.tensor(write, device=target.device)
-        ledger, to_device = self.ledger, stream == "load"
-        claims = []
-        if ledger is not None:
-            claims = [
-                (ledger[to_device], ledger[to_device].claim(stream, read, self.layers, writes=False)),
-                (ledger[not to_device], ledger[not to_device].claim(stream, write, self.layers, writes=True)),
-            ]
+        layer_done = claim_copy(self.ledger, stream, read, write, self.layers) if self.ledger is not None else None
 
         def run(layer: int) -> None:
             if self._cuda:
                 self._run_on_stream(stream, layer, from_, a, to, b)
             else:
                 to[layer].index_copy_(0, b, from_[layer].index_select(0, a))
-            for owner, claim in claims:
-                owner.layer_done(claim, layer)
+            if layer_done is not None:
+                layer_done(layer)
 
         return Copy(len(read), self.layers, run)
 

@@ -99,12 +99,8 @@ class SchedulerPlanMixin(SchedulerState):
             raise PlanError(
                 f"plan decodes request {entry.rid} at {entry.prefix} tokens, this stage holds {req.computed}"
             )
-        if req.computed == len(req.pages) * self.page_size:
-            pages = self._alloc_device(1)
-            if pages is None:
-                raise PlanError(f"plan decodes request {entry.rid}, and this stage has no page left for it")
-            req.pages = req.pages + pages
-        req.prefix, req.extend = req.computed, 1
+        if not self._extend_by_one(req):
+            raise PlanError(f"plan decodes request {entry.rid}, and this stage has no page left for it")
         return req
 
     def _planned_prefill(self, entry: Entry) -> Req:

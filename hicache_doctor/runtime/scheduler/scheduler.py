@@ -289,20 +289,26 @@ class Scheduler(
 
     def update_running_batch(self) -> ScheduleBatch | None:
         """A decode batch: one slot more a request; without room the last ones go back to waiting."""
-        running, size = self.slot.running, self.page_size
+        running = self.slot.running
         ready: list[Req] = []
         for i, req in enumerate(running):
-            if req.computed == len(req.pages) * size:
-                pages = self._alloc_device(1)
-                if pages is None:
-                    self._retract(running[i:])
-                    running = running[:i]
-                    break
-                req.pages = req.pages + pages
-            req.prefix, req.extend = req.computed, 1
+            if not self._extend_by_one(req):
+                self._retract(running[i:])
+                running = running[:i]
+                break
             ready.append(req)
         self.slot.running = running
         return self._batch(ready, decode=True, chunked=None) if ready else None
+
+    def _extend_by_one(self, req: Req) -> bool:
+        """Make room for the token of a decode; False when there is no page for it."""
+        if req.computed == len(req.pages) * self.page_size:
+            pages = self._alloc_device(1)
+            if pages is None:
+                return False
+            req.pages = req.pages + pages
+        req.prefix, req.extend = req.computed, 1
+        return True
 
     def _retract(self, reqs: list[Req]) -> None:
         """Give up requests for lack of room: their KV stays in the tree, they wait again with what they have said."""

@@ -124,8 +124,8 @@ class SchedulerState:
         """Take device pages for new tokens."""
         raise NotImplementedError
 
-    def _alloc_device(self, n: int) -> list[int] | None:
-        """Pages for new tokens, after evicting what is needed."""
+    def _extend_by_one(self, req: Req) -> bool:
+        """Make room for the token of a decode."""
         raise NotImplementedError
 
     def _batch(self, reqs: list[Req], *, decode: bool, chunked: Req | None) -> ScheduleBatch:

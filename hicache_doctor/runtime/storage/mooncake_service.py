@@ -11,23 +11,23 @@ import ctypes
 import fcntl
 import importlib.util
 import os
-import shutil
 import signal
 import socket
 import struct
 import subprocess
-import sys
 import time
 from pathlib import Path
 from types import TracebackType
 
 from hicache_doctor.errors import UsageError
+from hicache_doctor.runtime import executables
 
 CLONE_NEWUSER = 0x1000_0000
 CLONE_NEWNET = 0x4000_0000
 SIOCGIFFLAGS, SIOCSIFFLAGS, IFF_UP = 0x8913, 0x8914, 1
 PR_SET_PDEATHSIG = 1
 HOST = "127.0.0.1"
+MASTER = "mooncake_master"
 UP_WITHIN = 20.0
 DOWN_WITHIN = 5.0
 
@@ -40,14 +40,9 @@ def missing() -> str | None:
         ctypes.CDLL("libibverbs.so.1")
     except OSError:
         return "mooncake needs libibverbs.so.1, even over TCP: apt-get install libibverbs1"
-    if _master() is None:
+    if executables.find(MASTER) is None:
         return "mooncake_master is not on PATH: it comes with pip install mooncake-transfer-engine-non-cuda"
     return None
-
-
-def _master() -> str | None:
-    beside = Path(sys.executable).with_name("mooncake_master")
-    return str(beside) if beside.exists() else shutil.which("mooncake_master")
 
 
 def enter_namespace() -> str | None:
@@ -106,7 +101,7 @@ class MooncakeService:
             raise UsageError(lacking)
         rpc, metadata, metrics = free_ports(3)
         command = [
-            str(_master()),
+            str(executables.find(MASTER)),
             f"--rpc_address={HOST}",
             "--rpc_interface=",
             f"--rpc_port={rpc}",
