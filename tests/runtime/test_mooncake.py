@@ -85,7 +85,7 @@ def test_a_master_that_does_not_come_up_is_said_and_ended(monkeypatch: pytest.Mo
     fake.write_text("#!/bin/sh\necho no licence for tea >&2\nexit 3\n")
     fake.chmod(0o755)
     monkeypatch.setattr(mooncake_service, "missing", lambda: None)
-    monkeypatch.setattr(mooncake_service, "_master", lambda: str(fake))
+    monkeypatch.setattr(mooncake_service.executables, "find", lambda name: str(fake))
     service = MooncakeService(tmp_path)
     with pytest.raises(UsageError, match=r"does not come up.*no licence for tea"):
         service.start()
