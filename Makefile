@@ -24,7 +24,8 @@ long: $(VENV)/.dev
 	$(BIN)/python benchmarks/startup.py
 	$(BIN)/python benchmarks/recorder.py
 	$(BIN)/python benchmarks/simulation.py
-	$(BIN)/python benchmarks/runtime.py --real
+	$(BIN)/python benchmarks/runtime.py
+	$(if $(TORCH),$(BIN)/python benchmarks/processes.py)
 	$(BIN)/python benchmarks/logscan.py --full
 
 # Every known incident, made and diagnosed: the rule × fault matrix. With torch also: make matrix ARGS="--world processes".

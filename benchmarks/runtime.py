@@ -1,17 +1,12 @@
-"""Simulation and real processes: how fast, beside what must be done anyway.
+"""How fast the simulation runs the runtime: three grids, with and without L3, and growth with history.
 
-    python benchmarks/runtime.py            the simulation at three grids, growth with history
-    python benchmarks/runtime.py --real     real processes beside the bare gloo operations of a step (needs torch)
-
-Figures are CPU time (simulation) and wall time (processes) of this machine; compare the ratios.
+Figures are CPU time of this machine; compare the ratios.
 """
 
 from __future__ import annotations
 
 import argparse
-import statistics
 import sys
-import tempfile
 import time
 from pathlib import Path
 
@@ -32,13 +27,10 @@ MIX = Workload(requests=150, prefixes=10, prefix=48, suffix=16, gap=2)
 def main() -> int:
     """Measure and print; always 0."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--real", action="store_true", help="real processes too")
     parser.add_argument("--repeats", type=int, default=3)
     options = parser.parse_args()
     simulation(options.repeats)
     growth()
-    if options.real:
-        processes(options.repeats)
     return 0
 
 
@@ -84,27 +76,6 @@ def growth() -> None:
         f"history: {early:,.0f} rank-steps/s from step 100, {late:,.0f} up to step {last:,}: ratio {late / early:.2f}"
     )
     assert run.outcome.how == "done"
-
-
-def processes(repeats: int) -> None:
-    """Pipeline steps a second of the whole runtime, beside its wire operations alone."""
-    from hicache_doctor.runtime import launch
-
-    print(f"{'grid':8} {'model':6} {'steps/s':>9} {'bare gloo':>10} {'share':>6}")
-    with launch.Launcher() as launcher, tempfile.TemporaryDirectory() as folder:
-        for pp, tp in ((2, 1), (2, 2), (4, 1)):
-            for model in ("null", "mha"):
-                ours, bare = [], []
-                for n in range(repeats):
-                    config = Config(topo=Topology(pp_size=pp, tp_size=tp), workload=MIX, model=ModelShape(kind=model))
-                    out = Path(folder) / f"{pp}-{tp}-{model}-{n}"
-                    report = launcher.run(config, out)
-                    result = report.ranks[0].result or {}
-                    ours.append(result["steps"] * 1e9 / result["loop_ns"])
-                    replay = launcher.run(config, Path(f"{out}-bare"), main="benchmarks.bare_wire:main")
-                    bare.append((replay.ranks[0].result or {})["steps_per_second"])
-                a, b = statistics.median(ours), statistics.median(bare)
-                print(f"{pp}x{tp:<6} {model:6} {a:9.0f} {b:10.0f} {a / b:6.2f}")
 
 
 if __name__ == "__main__":

@@ -8,7 +8,9 @@ RuntimeError with gloo's own text, and a hung call ends only by the time-out.
 
 from __future__ import annotations
 
+import functools
 import zlib
+from array import array
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Any
@@ -35,9 +37,36 @@ _DIMS = 6
 _META = 3 + _DIMS
 
 
+@functools.cache
 def tag_number(name: str) -> int:
     """The number under which a tag travels: the same in every process and run."""
     return TAGS.get(name) or _FREE_TAGS + zlib.crc32(name.encode()) % (1 << 30)
+
+
+def _integers(vec: Sequence[int]) -> torch.Tensor:
+    """A tensor of integers; a third of what ``torch.tensor`` of a sequence costs, many times a step."""
+    return torch.frombuffer(array("q", vec), dtype=torch.int64) if vec else torch.empty(0, dtype=torch.int64)
+
+
+class _Cells:
+    """A tensor that is used again and again, and its memory as Python's own integers."""
+
+    __slots__ = ("_blank", "cells", "tensor")
+
+    def __init__(self, n: int) -> None:
+        self._blank = array("q", [-1]) * n
+        self.cells = self._blank[:]
+        self.tensor = torch.frombuffer(self.cells, dtype=torch.int64) if n else torch.empty(0, dtype=torch.int64)
+
+    def blank(self) -> torch.Tensor:
+        """The tensor, all -1: what a message that is shorter than its buffer leaves behind shows."""
+        self.cells[:] = self._blank
+        return self.tensor
+
+    def fill(self, vec: Vector) -> torch.Tensor:
+        """The tensor with these values."""
+        self.cells[:] = array("q", vec)
+        return self.tensor
 
 
 class GlooWork:
@@ -78,6 +107,8 @@ class GlooWire:
         self._calls: dict[str, int] = {}
         self._sends: dict[tuple[int, str], int] = {}
         self._recvs: dict[tuple[int, str], int] = {}
+        # By group, or peer and tag, and size: each of them is one thread's, which waits until its operation has ended.
+        self._cells: dict[tuple[str | int, str, int], _Cells] = {}
 
     # -- groups -------------------------------------------------------------------------------------------------
 
@@ -96,9 +127,9 @@ class GlooWire:
 
     def all_reduce(self, name: str, op: str, vec: Vector, label: str) -> Vector:
         """Element-wise ``min``, ``max`` or ``sum`` of integers."""
-        tensor = torch.tensor(vec, dtype=torch.int64)
-        self._reduce(name, op, tensor, label)
-        return tuple(tensor.tolist())
+        buffer = self._buffer(name, "", len(vec))
+        self._reduce(name, op, buffer.fill(vec), label)
+        return tuple(buffer.cells)
 
     def all_reduce_tensor(self, name: str, tensor: torch.Tensor, label: str) -> torch.Tensor:
         """The sum over the group of a model's tensor, in place where it lies in host memory."""
@@ -109,11 +140,18 @@ class GlooWire:
     def broadcast(self, name: str, vec: Vector, label: str) -> Vector:
         """The vector of the group's first member."""
         group, ranks = self._groups[name]
-        tensor = torch.tensor(vec, dtype=torch.int64)
+        buffer = self._buffer(name, "", len(vec))
         seq = self._enter(name, Op.BROADCAST, len(vec), label)
-        dist.broadcast(tensor, ranks[0], group=group)
+        dist.broadcast(buffer.fill(vec), ranks[0], group=group)
         self._leave(name, seq)
-        return tuple(tensor.tolist())
+        return tuple(buffer.cells)
+
+    def _buffer(self, name: str | int, tag: str, n: int) -> _Cells:
+        key = (name, tag, n)
+        found = self._cells.get(key)
+        if found is None:
+            found = self._cells[key] = _Cells(n)
+        return found
 
     def _reduce(self, name: str, op: str, tensor: torch.Tensor, label: str) -> None:
         group, _ = self._groups[name]
@@ -136,15 +174,15 @@ class GlooWire:
     def isend(self, dst: int, tag: str, vec: Vector, label: str) -> GlooWork:
         """Start to send integers."""
         self._sending(dst, tag, len(vec), label)
-        return GlooWork([self._start(torch.tensor(vec, dtype=torch.int64), dst, tag)])
+        return GlooWork([self._start(_integers(vec), dst, tag)])
 
     def recv(self, src: int, tag: str, n: int, label: str) -> Vector:
         """Receive into ``n`` integers, which are -1 where the message was shorter."""
         seq = self._receiving(src, tag, n, label)
-        tensor = torch.full((n,), -1, dtype=torch.int64)
-        dist.recv(tensor, src, tag=tag_number(tag))
+        buffer = self._buffer(src, tag, n)
+        dist.recv(buffer.blank(), src, tag=tag_number(tag))
         self._received(seq, src, n, label)
-        return tuple(tensor.tolist())
+        return tuple(buffer.cells)
 
     def send_tensor_dict(self, dst: int, proxy: Proxy, label: str) -> GlooWork:
         """Start to send a proxy: its metadata, then its payload."""
@@ -157,7 +195,7 @@ class GlooWire:
 
     def send_object(self, dst: int, meta: Vector) -> tuple[Any, torch.Tensor]:
         """Start to send the metadata of a proxy."""
-        return self._start(torch.tensor(meta, dtype=torch.int64), dst, "proxy.meta")
+        return self._start(_integers(meta), dst, "proxy.meta")
 
     def recv_tensor_dict(self, src: int, label: str) -> Proxy:
         """Receive whatever proxy comes next; the size of its events is 0, for it is not known before."""
@@ -171,11 +209,11 @@ class GlooWire:
         self._received(seq, src, 0, label)
         return Proxy(tokens, hidden)
 
-    def recv_object(self, src: int) -> list[int]:
+    def recv_object(self, src: int) -> Vector:
         """Receive the metadata of a proxy."""
-        meta = torch.full((_META,), -1, dtype=torch.int64)
-        dist.recv(meta, src, tag=tag_number("proxy.meta"))
-        return [int(x) for x in meta.tolist()]
+        buffer = self._buffer(src, "proxy.meta", _META)
+        dist.recv(buffer.blank(), src, tag=tag_number("proxy.meta"))
+        return tuple(buffer.cells)
 
     def _payload(self, src: int, shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
         tensor = torch.empty(tuple(shape), dtype=dtype)
@@ -211,7 +249,7 @@ def _packed(proxy: Proxy) -> tuple[Vector, torch.Tensor | None]:
         tensor = hidden.detach().cpu().contiguous()
         code = _TENSOR + _DTYPES.index(tensor.dtype)
     else:
-        tensor = torch.tensor(tuple(hidden), dtype=torch.int64)
+        tensor = _integers(hidden)
         code = _INTEGERS
     shape = tuple(tensor.shape)
     meta = (proxy.tokens, code, len(shape), *shape, *(0,) * (_DIMS - len(shape)))

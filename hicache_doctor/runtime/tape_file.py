@@ -28,7 +28,11 @@ class TapeWriter:
         with self._lock:
             new = self._log[self._written :]
             self._written += len(new)
-            os.write(self._fd, "".join(f"{json.dumps(entry)}\n" for entry in to_json(new)).encode())
+            # As JSON: a third of what json.dumps takes, and this is asked for several times a step.
+            lines = [
+                f'[[{key[0]}, "{key[1]}", {key[2]}], [{", ".join([f"{v:d}" for v in seen])}]]\n' for key, seen in new
+            ]
+            os.write(self._fd, "".join(lines).encode())
 
     def close(self) -> None:
         """Close the file; a rank leaves that to its end."""
