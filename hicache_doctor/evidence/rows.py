@@ -170,7 +170,14 @@ class Frame:
 
 @dataclass(slots=True)
 class Collective:
-    """One collective or point-to-point operation of one rank."""
+    """One collective or point-to-point operation of one rank.
+
+    ``grp`` is the process group's name in that process, ``members`` its global ranks (``0,1,2,3``), None where the
+    recorder does not say; ``seq`` counts the collectives of a group, or the messages of a pair; ``op`` is the bare name
+    (``all_reduce``, ``send``) and ``backend`` what came before it; ``position`` orders all operations of the rank as it
+    issued them; ``peer`` is the other global rank of a message. ``sizes`` is JSON text of the input's shapes.
+    ``call_site`` names the innermost frame that is not torch's own: ``Class.function file.py:line``.
+    """
 
     table: ClassVar[str] = "collective"
     artifact: str
@@ -186,6 +193,30 @@ class Collective:
     call_site: str | None
     source: str
     ts: float | None = None
+    position: int | None = None
+    members: str | None = None
+    descr: str | None = None
+    backend: str | None = None
+    peer: int | None = None
+
+
+@dataclass(slots=True)
+class GroupStatus:
+    """How far one rank got in one process group: the last sequence number that it enqueued, started and completed
+    (-1: none yet). ``members`` as in :class:`Collective`."""
+
+    table: ClassVar[str] = "group_status"
+    artifact: str
+    line: int | None
+    rank: str | None
+    grp: str
+    descr: str | None
+    members: str | None
+    backend: str | None
+    enqueued: int | None
+    started: int | None
+    completed: int | None
+    source: str
 
 
 @dataclass(slots=True)
@@ -230,7 +261,20 @@ class Sample:
 # A sample of this name: how many prefill batches of the rank came before the first one that the store holds.
 ORDINAL_BASE = "prefill_ordinal_base"
 
-Row = Artifact | Rank | Setting | LogRecord | Batch | ExceptionRow | Stack | Frame | Collective | Event | Sample
+Row = (
+    Artifact
+    | Rank
+    | Setting
+    | LogRecord
+    | Batch
+    | ExceptionRow
+    | Stack
+    | Frame
+    | Collective
+    | GroupStatus
+    | Event
+    | Sample
+)
 
 ROW_TYPES: tuple[type[Any], ...] = (
     Artifact,
@@ -242,6 +286,7 @@ ROW_TYPES: tuple[type[Any], ...] = (
     Stack,
     Frame,
     Collective,
+    GroupStatus,
     Event,
     Sample,
 )
