@@ -131,23 +131,32 @@ def _progress(said: dict[str, Any]) -> None:
 
 
 def _text(said: dict[str, Any]) -> str:
+    ended = f"{said['steps']} steps, {said['seconds']} s"
+    if said["ranks_checked"]:
+        lines = [f"{said['outcome']}: {said['requests']} requests in {ended}", *_counted(said)]
+    else:
+        lines = [f"{said['outcome']}: {ended}; no rank came to its end, so nothing was counted or checked"]
+    lines.append("exit        " + ", ".join(f"{k} {v}" for k, v in said["exit"].items()))
+    if said["dump"]:
+        lines.append(f"dump        {said['dump']}  (hicache-doctor analyze {said['dump']})")
+    return "\n".join(lines + [f"note        {n}" for n in said["notes"]])
+
+
+def _counted(said: dict[str, Any]) -> list[str]:
     equal = {True: "equal to a run without cache", False: "DIFFERENT from a run without cache", None: "not compared"}
-    lines = [
-        f"{said['outcome']}: {said['requests']} requests in {said['steps']} steps, {said['seconds']} s",
-        f"tokens      {said['tokens_compared']} compared, {equal[said['tokens_equal_to_uncached']]}",
+    lines = [f"tokens      {said['tokens_compared']} compared, {equal[said['tokens_equal_to_uncached']]}"]
+    if said["largest_logit_difference"] is not None:
+        lines.append(
+            f"logits      differ by {said['largest_logit_difference']:.1e} at most; "
+            f"the closest choice had a margin of {said['smallest_margin']:.1e}"
+        )
+    lines += [
         "hits        " + ", ".join(f"{k} {v}" for k, v in said["hits"].items()) + " pages",
         "evictions   " + ", ".join(f"{k} {v}" for k, v in said["evictions"].items()) + " nodes",
         f"load backs  {said['load_backs']}",
         "prefetches  " + ", ".join(f"{k} {v}" for k, v in said["prefetches"].items()),
-        "exit        " + ", ".join(f"{k} {v}" for k, v in said["exit"].items()),
     ]
-    if said["largest_logit_difference"] is not None:
-        lines.insert(
-            2,
-            f"logits      differ by {said['largest_logit_difference']:.1e} at most; "
-            f"the closest choice had a margin of {said['smallest_margin']:.1e}",
-        )
-    lines += [f"integrity   {text}" for text in said["integrity"]] or ["integrity   nothing leaked, nothing locked"]
-    if said["dump"]:
-        lines.append(f"dump        {said['dump']}  (hicache-doctor analyze {said['dump']})")
-    return "\n".join(lines + [f"note        {n}" for n in said["notes"]])
+    partly = "" if said["ranks_checked"] == len(said["exit"]) else f" on the {said['ranks_checked']} ranks that ended"
+    return lines + (
+        [f"integrity   {text}" for text in said["integrity"]] or [f"integrity   nothing leaked, nothing locked{partly}"]
+    )

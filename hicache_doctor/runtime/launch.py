@@ -172,10 +172,12 @@ def _say(words: dict[str, Any]) -> None:
 
 
 @contextlib.contextmanager
-def _with_service(spec: Spec) -> Iterator[Spec]:
-    """Mooncake's master for the length of the run, in a network of its own: its clients listen on every address."""
+def _with_service(spec: Spec) -> Iterator[tuple[Spec, Callable[[], str]]]:
+    """Mooncake's master for the length of the run, in a network of its own: its clients listen on every address.
+
+    Yields the run, and what tells whether its service is still there (empty), or how it ended."""
     if spec.config.l3 != "mooncake":
-        yield spec
+        yield spec, str
         return
     from hicache_doctor.runtime.storage.mooncake_service import MooncakeService, enter_namespace, missing
 
@@ -184,15 +186,18 @@ def _with_service(spec: Spec) -> Iterator[Spec]:
         if reason:
             raise UsageError(reason)
     with tempfile.TemporaryDirectory(prefix="hicache-doctor-l3-") as folder, MooncakeService(folder) as service:
-        yield dataclasses.replace(spec, config=spec.config.but(l3_path=service.address))
+        yield dataclasses.replace(spec, config=spec.config.but(l3_path=service.address)), service.how_it_ended
 
 
 def _one(document: str, wish: _Wish) -> int:
     try:
         from hicache_doctor.runtime.supervise import supervise
 
-        with _with_service(Spec.from_json(json.loads(document))) as spec:
+        with _with_service(Spec.from_json(json.loads(document))) as (spec, how_it_ended):
             report = supervise(spec, _say, wish)
+            if ended := how_it_ended():
+                report.notes.append(ended)
+                report.save()
     except DoctorError as e:
         _say({"type": "error", "class": type(e).__name__, "text": str(e)})
         return e.exit_code

@@ -15,9 +15,13 @@ from hicache_doctor.runtime.workload import Request
 
 @dataclass(slots=True)
 class Summary:
-    """The JSON of ``runtime run``; counts of caches are those of one rank a replica (they are equal on all)."""
+    """The JSON of ``runtime run``; counts of caches are those of one rank a replica (they are equal on all).
+
+    ``checked``: ranks that came to their end, and so were counted and checked; without any only the end is known.
+    """
 
     steps: int
+    checked: int
     requests: int
     tokens_compared: int
     wrong: list[int]
@@ -41,11 +45,8 @@ class Summary:
         return self.outcome == "done" and not self.wrong and not self.integrity
 
     def to_json(self) -> dict[str, Any]:
-        """As the command prints it."""
-        return {
-            "schema_version": 1,
-            "outcome": self.outcome,
-            "steps": self.steps,
+        """As the command prints it; what nobody counted or checked is null."""
+        counted: dict[str, Any] = {
             "requests": self.requests,
             "tokens_equal_to_uncached": None if not self.tokens_compared else not self.wrong,
             "tokens_compared": self.tokens_compared,
@@ -58,6 +59,13 @@ class Summary:
             "prefetches": self.prefetches,
             "aborted": self.aborted,
             "integrity": self.integrity,
+        }
+        return {
+            "schema_version": 1,
+            "outcome": self.outcome,
+            "steps": self.steps,
+            "ranks_checked": self.checked,
+            **(counted if self.checked else dict.fromkeys(counted)),
             "exit": self.exit,
             "seconds": round(self.seconds, 3),
             "dump": None if self.dump is None else str(self.dump),
@@ -96,6 +104,7 @@ def summarise(config: Config, report: RunReport) -> Summary:
 
     return Summary(
         steps=max((r.step for r in report.ranks), default=0),
+        checked=len(done),
         requests=sum(len(r["outputs"]) for r in leads.values()),
         tokens_compared=compared,
         wrong=sorted(wrong),

@@ -13,11 +13,15 @@ from pathlib import Path
 import pytest
 
 from hicache_doctor.errors import UsageError
+from hicache_doctor.runtime import launch as launch_module
 from hicache_doctor.runtime.config import Config
 from hicache_doctor.runtime.model.null import NullModel
+from hicache_doctor.runtime.spec import Options
 from hicache_doctor.runtime.storage import mooncake_service
 from hicache_doctor.runtime.storage.mooncake_service import MooncakeService, free_ports, missing
 from hicache_doctor.runtime.storage.open import open_storage
+from hicache_doctor.runtime.workload import Workload
+from hicache_doctor.runtime.world import Topology
 from tests.runtime.lone_world import LoneWorld
 
 PR_SET_CHILD_SUBREAPER = 36
@@ -61,6 +65,31 @@ def test_a_killed_launcher_takes_the_service_with_it(tmp_path: Path) -> None:
     finally:
         libc.prctl(PR_SET_CHILD_SUBREAPER, 0)
     assert os.WTERMSIG(status) == signal.SIGKILL
+
+
+@needs_mooncake
+def test_a_master_that_dies_midway_is_named_and_nothing_stays(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    config = Config(topo=Topology(pp_size=2), l3="mooncake", l3_path="-", workload=Workload(requests=400), steps=600)
+    masters: list[int] = []
+
+    def strike(said: dict[str, object]) -> None:
+        steps = said.get("steps")
+        if not masters and isinstance(steps, list) and min(steps) >= 20:
+            children = Path(f"/proc/{os.getpid()}/task/{os.getpid()}/children").read_text().split()
+            masters.extend(p for c in children for p in _masters_below(int(c)))
+            os.kill(masters[0], signal.SIGKILL)
+
+    report = launch_module.run(config, tmp_path / "run", on_progress=strike, options=Options(watchdog=3.0))
+    assert masters and report.outcome in ("hung", "failed", "done")
+    assert any(f"mooncake_master (pid {masters[0]}) ended during the run, by signal 9" in n for n in report.notes)
+    assert [r.pid for r in report.ranks if Path(f"/proc/{r.pid}").exists()] == []
+    assert report.outcome == "done" or (report.dump is not None and report.dump.exists())
+
+
+def _masters_below(pid: int) -> list[int]:
+    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    return [int(c) for c in children if "mooncake_master" in Path(f"/proc/{c}/cmdline").read_text()]
 
 
 def test_what_is_missing_is_one_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

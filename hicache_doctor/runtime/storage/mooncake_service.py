@@ -143,6 +143,14 @@ class MooncakeService:
                 process.kill()
                 process.wait()
 
+    def how_it_ended(self) -> str:
+        """One line when the master is gone although nobody stopped it; empty otherwise."""
+        code = None if self._process is None else self._process.poll()
+        if code is None:
+            return ""
+        why = f"signal {-code}" if code < 0 else f"exit code {code}"
+        return f"mooncake_master (pid {self.pid}) ended during the run, by {why}: L3 was down from then on"
+
     @property
     def pid(self) -> int:
         """The master's process; 0 while there is none."""
