@@ -14,6 +14,7 @@ from typing import Any, BinaryIO
 
 from hicache_doctor import bundle
 from hicache_doctor.artifacts import (
+    core_file,
     faulthandler_dump,
     gauges,
     kernel_log,
@@ -48,7 +49,6 @@ LEARN = 200
 NOT_READ = {
     "flight_recorder": "a flight recorder of torch is not read yet; add the output of torchfrtrace",
     "pickle": "a pickle is never loaded",
-    "elf_core": "a core file; run `pystack core` or `py-spy dump --core` and add its output",
     "binary": "no text and no known binary format",
 }
 
@@ -109,14 +109,14 @@ def read_all(
             yield Read(Artifact(item.path, item.path, item.kind, item.bytes, None, None, "none", item.note))
             continue
         try:
-            yield _read(item, vocabulary, whole_digest, keep)
+            yield _read(item, vocabulary, whole_digest, keep, spool)
         except Exception as e:
             # A defect of ours must cost one file, not the incident; the note says so instead of hiding it.
             note = f"our reader failed on it ({type(e).__name__}); please report this, with the file if you can"
             yield Read(Artifact(item.path, item.path, "text", item.size, None, None, "none", note))
 
 
-def _read(source: Source, vocabulary: Vocabulary, whole_digest: bool, keep: int) -> Read:
+def _read(source: Source, vocabulary: Vocabulary, whole_digest: bool, keep: int, spool: Path) -> Read:
     head = source.head()
     kind = sniff(head, source.path)
     entry = Artifact(
@@ -129,6 +129,10 @@ def _read(source: Source, vocabulary: Vocabulary, whole_digest: bool, keep: int)
     if kind == "ring":
         result = Read(entry)
         ring.read_ring(source, result)
+        return result
+    if kind == "elf_core":
+        result = Read(entry)
+        core_file.read_core(source, result, spool)
         return result
     if kind == "json" and bundle.is_manifest(head):
         return _manifest(source, head, entry)
