@@ -21,12 +21,11 @@ from hicache_doctor.artifacts.elf_core import CoreDamage, ElfCore
 from hicache_doctor.artifacts.process_title import rank_of_title
 from hicache_doctor.artifacts.secrets import Scrubber
 from hicache_doctor.artifacts.source import Source
-from hicache_doctor.evidence.rows import Rank, Row, Sample, Setting
+from hicache_doctor.evidence.rows import DEATH_SIGNAL, Rank, Row, Sample, Setting
 
 if TYPE_CHECKING:
     from hicache_doctor.artifacts.inventory import Read
 
-SIGNAL = "death_signal"
 SOURCE = "core file"
 RESERVE = 1 << 30
 """bytes that stay free on the disk of the spool"""
@@ -83,10 +82,15 @@ def _rows(core: ElfCore, artifact: str) -> list[Row]:
         rows.append(Rank(label, pid=core.pid, artifact=artifact))
     if core.fatal is not None:
         thread = core.threads[0] if core.threads else None
-        labels = {"signal": core.fatal, "thread": thread, "sender": core.sender, "quote": _end(core)}
-        if core.address is not None:
-            labels["address"] = hex(core.address)
-        rows.append(Sample(artifact, None, label, core.pid, None, SIGNAL, float(core.signal or 0), labels))
+        labels = {
+            "signal": core.fatal,
+            "thread": thread,
+            "sender": core.sender,
+            "own": core.own,
+            "address": None if core.address is None else hex(core.address),
+            "quote": _end(core),
+        }
+        rows.append(Sample(artifact, None, label, core.pid, None, DEATH_SIGNAL, float(core.signal or 0), labels))
     if core.python is not None:
         rows.append(Setting("python_version", core.python, SOURCE, artifact, None, label, core.executable))
     for key, part in _LIBRARIES:
@@ -109,8 +113,8 @@ def _end(core: ElfCore) -> str:
     if core.fatal is None:
         return "taken while it ran"
     where = f" at address {core.address:#x}" if core.address is not None else ""
-    own = core.sender is not None and core.sender == core.pid
-    by = ", raised by itself" if own else f", sent by pid {core.sender}" if core.sender else ""
+    raised = ", raised by itself" if core.address is None else ""
+    by = raised if core.own else f", sent by pid {core.sender}" if core.sender else ""
     return f"ended by {core.fatal}{where}{by}"
 
 

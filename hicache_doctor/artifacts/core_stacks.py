@@ -143,8 +143,8 @@ def _allocated(pid: int) -> int:
 
 def _last_line(err: BinaryIO) -> str:
     err.seek(max(0, err.seek(0, os.SEEK_END) - 4096))
-    lines = err.read().decode("utf-8", "replace").split("\n")
-    text = next((line.strip() for line in reversed(lines) if line.strip()), "")
+    lines = [s for line in err.read().decode("utf-8", "replace").split("\n") if (s := line.strip())]
+    text = next((s for s in lines if s.startswith("Error: ")), lines[-1] if lines else "")
     return "".join(c if c.isprintable() else "?" for c in text)[:200]
 
 

@@ -33,7 +33,7 @@ _MOST_THREADS = 1 << 14
 _MOST_FILES = 1 << 16
 _LARGEST = {PRSTATUS: 1 << 10, PRPSINFO: 1 << 10, AUXV: 1 << 13, FILES: 16 << 20, SIGINFO: 1 << 10}
 # The signals whose default action writes a core; any other in a core means that a debugger wrote it (gcore).
-_FATAL = {
+FATAL = {
     signal.SIGQUIT, signal.SIGILL, signal.SIGTRAP, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGSEGV,
     signal.SIGXCPU, signal.SIGXFSZ, signal.SIGSYS,
 }  # fmt: skip
@@ -91,7 +91,12 @@ class ElfCore:
     @property
     def fatal(self) -> str | None:
         """The name of the signal that ended the process; None for a core that a debugger took of a running one."""
-        return signal.Signals(self.signal).name if self.signal in _FATAL else None
+        return signal.Signals(self.signal).name if self.signal in FATAL else None
+
+    @property
+    def own(self) -> bool:
+        """Whether the process met the signal by itself: a fault, or ``abort()``; no one sent it."""
+        return self.address is not None or (self.sender is not None and self.sender == self.pid)
 
     @property
     def files(self) -> list[str]:

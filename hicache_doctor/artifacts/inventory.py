@@ -24,6 +24,7 @@ from hicache_doctor.artifacts import (
     nvidia_smi,
     process_tables,
     pyspy,
+    pystack_text,
     ras_text,
     ring,
     stack_dump,
@@ -92,6 +93,7 @@ READERS = (
     _Reader("NCCL RAS report", ras_text.looks_like_ras, ras_text.parse),
     _Reader("nvidia-smi", nvidia_smi.looks_like_nvidia_smi, nvidia_smi.parse),
     _Reader("stack summary", stack_summaries.looks_like_summary, stack_summaries.parse),
+    _Reader("pystack dump", pystack_text.looks_like_pystack, pystack_text.parse),
     _Reader("faulthandler dump", faulthandler_dump.looks_like_faulthandler, _faulthandler),
     _Reader("launch settings", lambda _: True, launch.parse),
 )

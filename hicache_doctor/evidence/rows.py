@@ -258,6 +258,9 @@ class Sample:
     labels: dict[str, Any] = field(default_factory=dict)
 
 
+# A sample of this name: the number of the signal that ended a process; its labels say who sent it.
+DEATH_SIGNAL = "death_signal"
+
 # A sample of this name: how many prefill batches of the rank came before the first one that the store holds.
 ORDINAL_BASE = "prefill_ordinal_base"
 
