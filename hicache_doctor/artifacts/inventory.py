@@ -39,6 +39,7 @@ from hicache_doctor.artifacts.ring import Ring
 from hicache_doctor.artifacts.secrets import Scrubber
 from hicache_doctor.artifacts.sglang_log import LogReader
 from hicache_doctor.artifacts.sniff import digest, sniff
+from hicache_doctor.artifacts.taken import taken
 from hicache_doctor.artifacts.vocabulary import Vocabulary
 from hicache_doctor.artifacts.wrappers import Logical, Peeler
 from hicache_doctor.errors import InputError
@@ -124,6 +125,7 @@ def _read(source: Source, vocabulary: Vocabulary, whole_digest: bool, keep: int,
     entry = Artifact(
         source.path, source.path, kind, source.size, digest(source, whole_digest), None, "none", source.note
     )
+    entry.taken, entry.clock = taken(source, own=spool not in source.file.parents)
     if kind == "empty":
         entry.note = _join(entry.note, "empty")
         entry.read = "all"
