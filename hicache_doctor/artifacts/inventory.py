@@ -14,6 +14,7 @@ from typing import Any, BinaryIO
 
 from hicache_doctor import bundle
 from hicache_doctor.artifacts import (
+    core_file,
     faulthandler_dump,
     gauges,
     kernel_log,
@@ -23,6 +24,7 @@ from hicache_doctor.artifacts import (
     nvidia_smi,
     process_tables,
     pyspy,
+    pystack_text,
     ras_text,
     ring,
     stack_dump,
@@ -37,6 +39,7 @@ from hicache_doctor.artifacts.ring import Ring
 from hicache_doctor.artifacts.secrets import Scrubber
 from hicache_doctor.artifacts.sglang_log import LogReader
 from hicache_doctor.artifacts.sniff import digest, sniff
+from hicache_doctor.artifacts.taken import taken
 from hicache_doctor.artifacts.vocabulary import Vocabulary
 from hicache_doctor.artifacts.wrappers import Logical, Peeler
 from hicache_doctor.errors import InputError
@@ -48,7 +51,6 @@ LEARN = 200
 NOT_READ = {
     "flight_recorder": "a flight recorder of torch is not read yet; add the output of torchfrtrace",
     "pickle": "a pickle is never loaded",
-    "elf_core": "a core file; run `pystack core` or `py-spy dump --core` and add its output",
     "binary": "no text and no known binary format",
 }
 
@@ -92,6 +94,7 @@ READERS = (
     _Reader("NCCL RAS report", ras_text.looks_like_ras, ras_text.parse),
     _Reader("nvidia-smi", nvidia_smi.looks_like_nvidia_smi, nvidia_smi.parse),
     _Reader("stack summary", stack_summaries.looks_like_summary, stack_summaries.parse),
+    _Reader("pystack dump", pystack_text.looks_like_pystack, pystack_text.parse),
     _Reader("faulthandler dump", faulthandler_dump.looks_like_faulthandler, _faulthandler),
     _Reader("launch settings", lambda _: True, launch.parse),
 )
@@ -109,19 +112,20 @@ def read_all(
             yield Read(Artifact(item.path, item.path, item.kind, item.bytes, None, None, "none", item.note))
             continue
         try:
-            yield _read(item, vocabulary, whole_digest, keep)
+            yield _read(item, vocabulary, whole_digest, keep, spool)
         except Exception as e:
             # A defect of ours must cost one file, not the incident; the note says so instead of hiding it.
             note = f"our reader failed on it ({type(e).__name__}); please report this, with the file if you can"
             yield Read(Artifact(item.path, item.path, "text", item.size, None, None, "none", note))
 
 
-def _read(source: Source, vocabulary: Vocabulary, whole_digest: bool, keep: int) -> Read:
+def _read(source: Source, vocabulary: Vocabulary, whole_digest: bool, keep: int, spool: Path) -> Read:
     head = source.head()
     kind = sniff(head, source.path)
     entry = Artifact(
         source.path, source.path, kind, source.size, digest(source, whole_digest), None, "none", source.note
     )
+    entry.taken, entry.clock = taken(source, own=spool not in source.file.parents)
     if kind == "empty":
         entry.note = _join(entry.note, "empty")
         entry.read = "all"
@@ -129,6 +133,10 @@ def _read(source: Source, vocabulary: Vocabulary, whole_digest: bool, keep: int)
     if kind == "ring":
         result = Read(entry)
         ring.read_ring(source, result)
+        return result
+    if kind == "elf_core":
+        result = Read(entry)
+        core_file.read_core(source, result, spool)
         return result
     if kind == "json" and bundle.is_manifest(head):
         return _manifest(source, head, entry)

@@ -6,6 +6,8 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from hicache_doctor.evidence.sides import SideRule, side_of
+
 if TYPE_CHECKING:
     from hicache_doctor.evidence.store import Store
 
@@ -19,7 +21,7 @@ CACHE_CLASSES = set(CACHE_FILES.values())
 CREATE = """
 CREATE OR REPLACE TABLE place (
   stack VARCHAR, artifact VARCHAR, line BIGINT, line_end BIGINT, record BIGINT, at_line BIGINT, rank VARCHAR,
-  pid BIGINT, ts DOUBLE, source VARCHAR, dump BIGINT, place VARCHAR, waits_for VARCHAR, hicache BOOLEAN,
+  pid BIGINT, ts DOUBLE, source VARCHAR, dump BIGINT, place VARCHAR, waits_for VARCHAR, side VARCHAR, hicache BOOLEAN,
   tree VARCHAR, function VARCHAR, innermost VARCHAR, quote VARCHAR, frames VARCHAR)
 """
 
@@ -31,6 +33,7 @@ class PlaceRule:
     place: str
     waits_for: str
     hicache: bool
+    side: str | None = None
     has: list[str] = field(default_factory=list)
     any: list[str] = field(default_factory=list)
     with_: list[str] = field(default_factory=list)
@@ -54,18 +57,21 @@ def load_places(raw: list[dict[str, Any]]) -> list[PlaceRule]:
     return [PlaceRule(**{("with_" if k == "with" else k): v for k, v in item.items()}) for item in raw]
 
 
-def derive(store: Store, table: list[PlaceRule]) -> None:
-    """Fill the table ``place``: one row a main-thread stack, tracebacks included."""
+def derive(store: Store, table: list[PlaceRule], sides: list[SideRule]) -> None:
+    """Fill the table ``place``: one row a main-thread stack, tracebacks included. ``side`` is what it waits for: gpu,
+    cpu, wire, disk or idle."""
     store.con.execute(CREATE)
     stacks = store.rows("SELECT * FROM stack WHERE main ORDER BY artifact, line, id")
     frames: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for f in store.rows("SELECT * FROM frame ORDER BY stack, depth"):
         frames[f["stack"]].append(f)
-    rows = [row for s in stacks if (row := _place(s, frames[s["id"]], table)) is not None]
+    rows = [row for s in stacks if (row := _place(s, frames[s["id"]], table, sides)) is not None]
     store.fill("place", rows)
 
 
-def _place(stack: dict[str, Any], frames: list[dict[str, Any]], table: list[PlaceRule]) -> dict[str, Any] | None:
+def _place(
+    stack: dict[str, Any], frames: list[dict[str, Any]], table: list[PlaceRule], sides: list[SideRule]
+) -> dict[str, Any] | None:
     if not frames:
         return None
     functions = {f["function"] for f in frames} | {f["cls"] for f in frames if f["cls"]}
@@ -85,6 +91,7 @@ def _place(stack: dict[str, Any], frames: list[dict[str, Any]], table: list[Plac
         "at_line": at["at_line"],
         "place": rule.place if rule else "elsewhere",
         "waits_for": rule.waits_for if rule else "none",
+        "side": side_of(frames, rule.side if rule else None, sides),
         "hicache": bool(rule and rule.hicache),
         "tree": tree,
         "function": at["function"],

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from hicache_doctor.evidence import deaths
+
 if TYPE_CHECKING:
     from hicache_doctor.evidence.store import Store
 
@@ -27,7 +29,9 @@ WITH own AS (
   WHERE e.proof <> 'analyser' AND e.type <> ''),
 native AS (
   SELECT rank, 'native', artifact, line, line_end, ts, 'Fatal Python error', (fields->>'what'), NULL, NULL, text
-  FROM log WHERE kind = 'fatal_python'),
+  FROM log WHERE kind = 'fatal_python'
+  UNION ALL
+  SELECT rank, 'native', artifact, line, line, ts, signal, quote, NULL, NULL, quote FROM native_death),
 late AS (
   SELECT rank, 'timeout', artifact, line, line_end, ts, 'timeout', text, NULL, NULL, text
   FROM log WHERE kind IN ('nccl_timeout', 'watchdog_timeout', 'gloo_timeout')
@@ -39,6 +43,7 @@ ORDER BY artifact, line
 
 def derive(store: Store) -> None:
     """Fill ``rank_role`` (one row a rank, its strongest and earliest proof) and the ``role`` of each exception."""
+    deaths.derive(store)
     store.con.execute(CREATE)
     witnesses = store.rows(WITNESSES)
     named = bool(

@@ -22,7 +22,11 @@ BOUND_SOURCE = "log vocabulary"
 
 @dataclass(slots=True)
 class Artifact:
-    """One file that was looked at; ``read`` is ``all``, ``part`` or ``none``."""
+    """One file that was looked at; ``read`` is ``all``, ``part`` or ``none``.
+
+    ``taken`` is when it was written, by its ``name`` or its ``mtime`` (``clock`` says which): only the distance between
+    two files of the same clock means anything.
+    """
 
     table: ClassVar[str] = "artifact"
     id: str
@@ -34,6 +38,8 @@ class Artifact:
     read: str
     note: str
     lines: int | None = None
+    taken: float | None = None
+    clock: str | None = None
 
 
 @dataclass(slots=True)
@@ -257,6 +263,9 @@ class Sample:
     value: float
     labels: dict[str, Any] = field(default_factory=dict)
 
+
+# A sample of this name: the number of the signal that ended a process; its labels say who sent it.
+DEATH_SIGNAL = "death_signal"
 
 # A sample of this name: how many prefill batches of the rank came before the first one that the store holds.
 ORDINAL_BASE = "prefill_ordinal_base"

@@ -50,6 +50,7 @@ class RuleBase:
     nodes: dict[str, Node] = field(default_factory=dict)
     evidence: dict[str, Evidence] = field(default_factory=dict)
     places: list[dict[str, Any]] = field(default_factory=list)
+    sides: list[dict[str, Any]] = field(default_factory=list)
     models: list[dict[str, Any]] = field(default_factory=list)
     events: list[dict[str, Any]] = field(default_factory=list)
     event_words: list[dict[str, Any]] = field(default_factory=list)
@@ -90,7 +91,7 @@ def _load_folder(base: RuleBase, folder: Path) -> None:
     if (folder / "phrases.yaml").is_file():
         for raw in _documents(folder / "phrases.yaml"):
             base.phrases.update(raw)
-    for name in ("places", "models", "events", "event_words"):
+    for name in ("places", "sides", "models", "events", "event_words"):
         path = folder / "vocabulary" / f"{name}.yaml"
         if path.is_file():
             getattr(base, name).extend(_documents(path))

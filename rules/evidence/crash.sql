@@ -19,6 +19,8 @@ SELECT artifact, line, line_end, rank, ts, quote FROM rank_role WHERE proof = 'p
 SELECT artifact, line, line_end, rank, ts, text AS quote FROM log WHERE kind IN ('fatal_python', 'kernel_segfault')
 UNION ALL
 SELECT artifact, line, line_end, rank, ts, text FROM log WHERE kind = 'subprocess_crashed' AND try_cast(fields->>'code' AS INT) IN (-11, -6, 139, 134)
+UNION ALL
+SELECT artifact, line, line, rank, ts, quote FROM native_death
 LIMIT 3
 
 -- evidence: shape_error
@@ -195,7 +197,10 @@ SELECT artifact, line, line_end, rank, ts, type || ': ' || message AS quote FROM
 
 -- evidence: gloo_size_mismatch
 -- says: a gloo message of another size arrived: a call was skipped and the next one paired with it
-SELECT artifact, line, line_end, rank, ts, text AS quote FROM log WHERE kind = 'gloo_size_mismatch' LIMIT 3
+-- (the message is on standard error; in a core it is gloo's own thread that aborts while it prepares to read)
+SELECT artifact, line, line_end, NULL AS record, rank, ts, text AS quote FROM log WHERE kind = 'gloo_size_mismatch'
+UNION ALL
+SELECT artifact, line, line_end, record, rank, ts, quote FROM gloo_abort LIMIT 3
 
 -- evidence: exception_in_cache_code
 -- says: {rank} failed inside the cache code

@@ -156,6 +156,8 @@ LIMIT 3
 SELECT artifact, line, line_end, rank, ts, quote FROM rank_role
 UNION ALL
 SELECT artifact, line, line_end, rank, ts, text FROM log WHERE kind IN ('sigquit', 'killed', 'subprocess_crashed', 'elastic_failed', 'watchdog_timeout', 'startup_failed', 'kernel_oom_kill', 'frtrace_missing_ranks', 'frtrace_error', 'ras_mismatch')
+UNION ALL
+SELECT artifact, line, line, rank, ts, (labels->>'quote') FROM sample WHERE name = 'death_signal'
 LIMIT 3
 
 -- evidence: working_to_the_end

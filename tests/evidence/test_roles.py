@@ -26,7 +26,7 @@ WITNESS = {
 
 
 def derived(s: Store) -> list[tuple[str | None, str, str]]:
-    places.derive(s, [])
+    places.derive(s, [], [])
     roles.derive(s)
     return [(r["rank"], r["proof"], r["role"]) for r in s.rows("SELECT * FROM rank_role ORDER BY position")]
 
@@ -107,7 +107,7 @@ def _nameless(served: bool, frames: list[str]) -> list[Row]:
 def test_an_exception_without_a_rank(served: bool, frames: list[str], counts: bool) -> None:
     table = [places.PlaceRule("ack_pop", "none", True, any=["writing_check"])]
     with store(_nameless(served, frames)) as s:
-        places.derive(s, table)
+        places.derive(s, table, [])
         roles.derive(s)
         assert bool(s.rows("SELECT * FROM rank_role WHERE rank IS NULL")) == counts
 
