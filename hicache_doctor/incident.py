@@ -131,6 +131,7 @@ def analyze(
             store.add_table("batch", _part(table, read.starts, selection.chosen.get(read.artifact.id), start))
         # Events are not cut by time: a decision stream that began later on one rank would look like a difference.
         store.add_tables("event", (table for _, table in _frequent(kept, "event")))
+        store.add_tables("collective", (table for _, table in _frequent(kept, "collective")))
         store.flush()
         verdict = diagnose(store, tools.base, explain=options.explain)
     except BaseException:

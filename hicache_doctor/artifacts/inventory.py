@@ -15,6 +15,7 @@ from typing import Any, BinaryIO
 from hicache_doctor import bundle
 from hicache_doctor.artifacts import (
     faulthandler_dump,
+    flight_recorder,
     gauges,
     kernel_log,
     launch,
@@ -32,7 +33,9 @@ from hicache_doctor.artifacts import (
 from hicache_doctor.artifacts.big_log import BATCH_ROWS, read_big
 from hicache_doctor.artifacts.expand import Problem, Source, expand
 from hicache_doctor.artifacts.frequent import Frequent
+from hicache_doctor.artifacts.limited import Children
 from hicache_doctor.artifacts.pasted import json_strings
+from hicache_doctor.artifacts.recorder_tables import Recorder
 from hicache_doctor.artifacts.ring import Ring
 from hicache_doctor.artifacts.secrets import Scrubber
 from hicache_doctor.artifacts.sglang_log import LogReader
@@ -46,7 +49,6 @@ SMALL = 4 << 20
 LONGEST_LINE = 1 << 20
 LEARN = 200
 NOT_READ = {
-    "flight_recorder": "a flight recorder of torch is not read yet; add the output of torchfrtrace",
     "pickle": "a pickle is never loaded",
     "elf_core": "a core file; run `pystack core` or `py-spy dump --core` and add its output",
     "binary": "no text and no known binary format",
@@ -67,6 +69,7 @@ class Read:
     tables: list[Frequent] = field(default_factory=list)
     starts: list[int] = field(default_factory=list)
     ring: Ring | None = None
+    recorder: Recorder | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,19 +107,24 @@ def read_all(
     items = list(expand(paths, spool=spool, stdin=stdin))
     big = sum(isinstance(i, Source) and (i.compression is not None or i.size > SMALL) for i in items)
     keep = max(BATCH_ROWS // max(big, 1), BATCH_ROWS // 20)
-    for item in items:
-        if isinstance(item, Problem):
-            yield Read(Artifact(item.path, item.path, item.kind, item.bytes, None, None, "none", item.note))
-            continue
-        try:
-            yield _read(item, vocabulary, whole_digest, keep)
-        except Exception as e:
-            # A defect of ours must cost one file, not the incident; the note says so instead of hiding it.
-            note = f"our reader failed on it ({type(e).__name__}); please report this, with the file if you can"
-            yield Read(Artifact(item.path, item.path, "text", item.size, None, None, "none", note))
+    reads: list[Read] = []
+    with Children() as children:
+        for item in items:
+            if isinstance(item, Problem):
+                reads.append(Read(Artifact(item.path, item.path, item.kind, item.bytes, None, None, "none", item.note)))
+                continue
+            try:
+                reads.append(_read(item, vocabulary, whole_digest, keep, children))
+            except Exception as e:
+                # A defect of ours must cost one file, not the incident; the note says so instead of hiding it.
+                note = f"our reader failed on it ({type(e).__name__}); please report this, with the file if you can"
+                reads.append(Read(Artifact(item.path, item.path, "text", item.size, None, None, "none", note)))
+        children.finish()
+    flight_recorder.select(reads)
+    yield from reads
 
 
-def _read(source: Source, vocabulary: Vocabulary, whole_digest: bool, keep: int) -> Read:
+def _read(source: Source, vocabulary: Vocabulary, whole_digest: bool, keep: int, children: Children) -> Read:
     head = source.head()
     kind = sniff(head, source.path)
     entry = Artifact(
@@ -130,9 +138,13 @@ def _read(source: Source, vocabulary: Vocabulary, whole_digest: bool, keep: int)
         result = Read(entry)
         ring.read_ring(source, result)
         return result
+    if kind in flight_recorder.TASKS:
+        result = Read(entry)
+        flight_recorder.read(source, result, kind, children)
+        return result
     if kind == "json" and bundle.is_manifest(head):
         return _manifest(source, head, entry)
-    if kind not in {"text", "json", "jsonl", "utf16", "flight_recorder_json"}:
+    if kind not in {"text", "json", "jsonl", "utf16"}:
         entry.note = _join(entry.note, NOT_READ.get(kind, f"{kind} is not read"))
         return Read(entry)
     result = Read(entry)
