@@ -1,8 +1,8 @@
-"""Dumps of torch's flight recorder: every version, NCCL and gloo, pickled or JSON (facts of the format: its C++ writer).
+"""Dumps of torch's flight recorder: every version, NCCL and gloo, pickled or JSON (torch/csrc, FlightRecorder).
 
-A dump does not say whose it is: the rank is the number that its file's name ends with. What it holds is read in a child
-(:mod:`limited`, :mod:`recorder_columns`); the many rows of operations stay columns, and become a table when the store is
-ready for them, under the label that the rank has by then.
+A dump does not say whose it is: the rank is the number that its file's name ends with. What it holds is read in a
+child (:mod:`limited`, :mod:`recorder_columns`); the many rows of operations stay columns, and become a table when the
+store is ready for them, under the label that the rank has by then.
 
 gloo's recorder says less than NCCL's: no group members, no states, no messages, and once a time-out was raised the
 operation that hung counts as finished. So of gloo the last operation of a thread is never said to be completed.
@@ -56,8 +56,8 @@ def read(source: Source, result: Read, kind: str, children: Children) -> None:
 def select(reads: list[Read]) -> None:
     """One set of dumps a rank: where a rank has several, the newest set is kept and the note of the others says so.
 
-    A set is what lies in one folder under one name but for the rank. NCCL's dump and gloo's of one rank are no two sets,
-    and a set that only repeats another (JSON beside the pickle) loses no more than the copies.
+    A set is what lies in one folder under one name but for the rank. NCCL's dump and gloo's of one rank are no two
+    sets, and a set that only repeats another (JSON beside the pickle) loses no more than the copies.
     """
     sets: dict[tuple[str, ...], list[tuple[Read, Recorder]]] = {}
     for read in reads:
@@ -71,14 +71,18 @@ def select(reads: list[Read]) -> None:
     )
     taken: dict[tuple[str, ...], tuple[Read, Recorder]] = {}
     for own in newest_first:
-        twice = [(mine, taken[key]) for mine in own if (key := (mine[1].home.id, *mine[1].backends)) in taken]
+        twice = [(mine, taken[key]) for mine in own if (key := _key(mine[1])) in taken]
         same = all(mine[1].latest == other[1].latest for mine, other in twice)
         for mine, other in twice if same else [(mine, twice[0][1]) for mine in own]:
             why = f"the same as {other[0].artifact.path}" if same else _another(twice[0][0][1], other[0])
             _drop(mine[0], f"{why}: not used")
         for mine in own:
             if mine[0].recorder is not None:
-                taken[mine[1].home.id, *mine[1].backends] = mine
+                taken[_key(mine[1])] = mine
+
+
+def _key(recorder: Recorder) -> tuple[str, ...]:
+    return (recorder.home.id, *recorder.backends)
 
 
 def _another(rank: Recorder, newer: Read) -> str:
@@ -133,7 +137,8 @@ def _stacks(recorder: Recorder) -> Iterator[Stack | Frame]:
         dump = stack_dump.Dump(recorder.path, SOURCE, rank=recorder.home.id if recorder.known else None)
         dump.threads.append(thread)
         stack_dump.mark_main(dump, 0)
-        thread.main = (thread.main or s["alone"]) and not s["finished"]
+        outermost = thread.frames[-1].name if thread.frames else ""
+        thread.main = (thread.main or s["alone"] or outermost == "<module>") and not s["finished"]
         yield from stack_dump.rows(dump, ts=recorder.time_of(s["index"]))
 
 

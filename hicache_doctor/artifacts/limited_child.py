@@ -1,8 +1,8 @@
 """The child that reads one hostile file after another under limits: see :mod:`limited`, its parent.
 
-A request is a JSON line (task, options), then the file in counted pieces, an empty one last. The answer is a
-JSON header and the buffers that it lists; nothing else crosses. Imports the standard library only, the readers of a task
-when the first such file comes.
+A request is a JSON line (task, options), then the file in counted pieces, an empty one last. The answer is a JSON
+header and the buffers that it lists; nothing else crosses. Imports the standard library only, the reader of a task when
+the first such file comes.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Pickles that hold plain values only: None, booleans, numbers, texts, bytes and the built-in containers.
 
 Python's own unpickler reads them, for its speed; it finds no class, because it is not given one, so nothing that a
-pickle says can be called, and what it builds is plain. What it would spend of memory and time on a hostile pickle is the
-caller's to limit: :mod:`limited` runs this in a process of its own. Only when it refuses is the stream looked through
-opcode by opcode, to say where. Imports the standard library only: it runs in a child that must start in no time.
+pickle says can be called, and what it builds is plain. What it would spend of memory and time on a hostile pickle is
+the caller's to limit: :mod:`limited` runs this in a process of its own. Only when it refuses is the stream looked
+through, opcode by opcode, to say where. Imports the standard library only: it runs in a child that must start at once.
 """
 
 from __future__ import annotations
