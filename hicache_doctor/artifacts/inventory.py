@@ -14,6 +14,7 @@ from typing import Any, BinaryIO
 
 from hicache_doctor import bundle
 from hicache_doctor.artifacts import (
+    crash_pickle,
     faulthandler_dump,
     flight_recorder,
     gauges,
@@ -101,7 +102,13 @@ READERS = (
 
 
 def read_all(
-    paths: Sequence[str], vocabulary: Vocabulary, *, spool: Path, stdin: BinaryIO | None, whole_digest: bool = False
+    paths: Sequence[str],
+    vocabulary: Vocabulary,
+    *,
+    spool: Path,
+    stdin: BinaryIO | None,
+    whole_digest: bool = False,
+    keep_prompts: bool = False,
 ) -> Iterator[Read]:
     """Every artefact below ``paths``, read. Never raises for what lies in one: that becomes its inventory note."""
     items = list(expand(paths, spool=spool, stdin=stdin))
@@ -114,7 +121,7 @@ def read_all(
                 reads.append(Read(Artifact(item.path, item.path, item.kind, item.bytes, None, None, "none", item.note)))
                 continue
             try:
-                reads.append(_read(item, vocabulary, whole_digest, keep, children))
+                reads.append(_read(item, vocabulary, whole_digest, keep, children, keep_prompts))
             except Exception as e:
                 # A defect of ours must cost one file, not the incident; the note says so instead of hiding it.
                 note = f"our reader failed on it ({type(e).__name__}); please report this, with the file if you can"
@@ -124,7 +131,9 @@ def read_all(
     yield from reads
 
 
-def _read(source: Source, vocabulary: Vocabulary, whole_digest: bool, keep: int, children: Children) -> Read:
+def _read(
+    source: Source, vocabulary: Vocabulary, whole_digest: bool, keep: int, children: Children, keep_prompts: bool
+) -> Read:
     head = source.head()
     kind = sniff(head, source.path)
     entry = Artifact(
@@ -141,6 +150,10 @@ def _read(source: Source, vocabulary: Vocabulary, whole_digest: bool, keep: int,
     if kind in flight_recorder.TASKS:
         result = Read(entry)
         flight_recorder.read(source, result, kind, children)
+        return result
+    if kind == "crash_pickle":
+        result = Read(entry)
+        crash_pickle.read(source, result, children, prompts=keep_prompts, otherwise=NOT_READ["pickle"])
         return result
     if kind == "json" and bundle.is_manifest(head):
         return _manifest(source, head, entry)

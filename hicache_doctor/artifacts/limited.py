@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import IO, Any
 
 from hicache_doctor.artifacts.source import BLOCK, Source
 
@@ -100,7 +100,7 @@ class Children:
                 self._drop(child)
             else:
                 _receive(child.stdout, answer)
-                if answer.header.get("last"):
+                if answer.header.get("ended"):
                     self._drop(child)
         except (OSError, EOFError, ValueError, KeyError):
             answer.error = self._last_words(child)
@@ -151,7 +151,7 @@ def _end(child: subprocess.Popen[bytes]) -> None:
     child.wait()
 
 
-def _send(source: Source, stream: BinaryIO, notes: list[str]) -> int:
+def _send(source: Source, stream: IO[bytes], notes: list[str]) -> int:
     """The content in counted pieces, an empty one last; returns its size, early when it is too much."""
     size = 0
     for block in source.blocks(BLOCK, notes.append):
@@ -171,7 +171,7 @@ def _parts(block: bytes | memoryview) -> Iterator[bytes | memoryview]:
         yield block[i : i + BLOCK]
 
 
-def _receive(stream: BinaryIO, answer: Answer) -> None:
+def _receive(stream: IO[bytes], answer: Answer) -> None:
     length = int.from_bytes(_exactly(stream, 8), "little")
     if length > _LARGEST_HEADER:
         raise ValueError("header")
@@ -183,7 +183,7 @@ def _receive(stream: BinaryIO, answer: Answer) -> None:
     answer.header = header
 
 
-def _exactly(stream: BinaryIO, n: int) -> bytes:
+def _exactly(stream: IO[bytes], n: int) -> bytes:
     data = stream.read(n)
     if len(data) < n:
         raise EOFError

@@ -67,7 +67,7 @@ def _answer(request: dict[str, Any], data: bytes) -> tuple[list[Any], bool]:
     except MemoryError:
         del spare
         why = _why(data, request, f"needs more than {memory >> 20} MiB of memory")
-        return _framed({"error": why, "last": True}), True
+        return _framed({"error": why, "ended": True}), True
     except RecursionError:
         return _framed({"error": _why(data, request, "is nested too deeply")}), False
     finally:

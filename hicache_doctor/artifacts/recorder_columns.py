@@ -11,6 +11,7 @@ import json
 import marshal
 from array import array
 from collections.abc import Iterable, Iterator
+from itertools import pairwise
 from typing import Any
 
 from hicache_doctor.artifacts.plain_pickle import Refused, load
@@ -68,7 +69,7 @@ def columns(dump: Any, size: int) -> Columns:
         raise Refused(f"has {len(all_entries)} entries in {size} bytes")
     entries = [e for e in all_entries if type(e) is dict]
     records = _numbers(entries, "record_id")
-    if any(map(int.__gt__, records, records[1:])):
+    if any(a > b for a, b in pairwise(records)):
         order = sorted(range(len(entries)), key=records.__getitem__)
         entries = [entries[i] for i in order]
         records = array("q", [records[i] for i in order])
@@ -78,7 +79,7 @@ def columns(dump: Any, size: int) -> Columns:
     states, state = _texts(entries, "state", LONGEST_NAME)
     shapes, shape = _shapes(entries)
     sites, site = _sites(entries)
-    if max(map(len, (groups, ops, states))) > MOST_TEXTS:
+    if max(len(groups), len(ops), len(states)) > MOST_TEXTS:
         raise Refused("names more groups or operations than a job can have")
     retired = _retired(entries)
     sequence = _numbers(entries, "collective_seq_id", "seq_id")
@@ -241,7 +242,7 @@ def _status(status: Any) -> list[tuple[str, int | None, int | None, int | None]]
         return []
     names = ("last_enqueued_collective", "last_started_collective", "last_completed_collective")
     return [
-        (_name(pg), *(_whole(counts.get(n)) for n in names))
+        (_name(pg), _whole(counts.get(names[0])), _whole(counts.get(names[1])), _whole(counts.get(names[2])))
         for pg, counts in _first(status.items(), MOST_GROUPS)
         if isinstance(counts, dict)
     ]

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 SOURCE = "flight_recorder"
-# Members of a group beyond this length are said by its status only: a row an operation would repeat them by the million.
+# A longer list of members is said by the group's status only: a row an operation would repeat it by the million.
 LONGEST_MEMBERS = 1_200
 _MESSAGE = re.compile(r"(?P<op>send|recv) (?P<own>\d{1,6})(?:->|<-)(?P<peer>\d{1,6})")
 _COLUMNS = (
@@ -28,8 +28,8 @@ _COLUMNS = (
 
 @dataclass
 class Recorder:
-    """One dump. ``header`` and ``buffers`` are what :mod:`recorder_columns` gave; ``known``: whether ``home``, the rank,
-    could be told."""
+    """One dump. ``header`` and ``buffers`` are what :mod:`recorder_columns` gave; ``known``: whether ``home``,
+    the rank, could be told."""
 
     path: str
     home: Rank
@@ -138,8 +138,8 @@ def _told(header: dict[str, Any]) -> dict[int, tuple[int | None, int | None, int
 
 
 def _reached(recorder: Recorder) -> tuple[dict[int, int], dict[int, int], set[int]]:
-    """Of each group: the last number that was issued, the last that is finished; and of gloo, the groups that a thread's
-    last operation belongs to where that counts as finished."""
+    """Of each group: the last number that was issued, the last that is finished; and of gloo, the groups that the last
+    operation of a thread belongs to where that counts as finished."""
     c = recorder.columns
     group, seq, retired = c["group"], c["seq"], c["retired"]
     ops = recorder.header["ops"]
@@ -201,7 +201,7 @@ def _positions(record: NDArray[np.int64], created: NDArray[np.int64]) -> NDArray
 
 
 def _messages(recorder: Recorder) -> tuple[NDArray[np.bool_], NDArray[np.int64], NDArray[np.int64]]:
-    """Which operations are messages, the other rank of each, and its number among those from its sender to its receiver.
+    """Which operations are messages, the other rank of each, and its number among those from sender to receiver.
 
     The number that the dump has counts all messages of the group on this rank, which says nothing to another rank. Ours
     needs them all from the first on: it is left out where the head of the ring was lost.
