@@ -25,7 +25,7 @@ _FIXED = {
 }
 _LINES = {1: b"FILSVgpP", 2: b"ci"}
 _COUNTED = {1: b"UC\x8a\x8c", 4: b"TXB\x8b", 8: b"\x8d\x8e\x96"}
-_STOP = ord(".")
+_STOP, _FRAME = ord("."), 0x95
 _FORBIDDEN = {
     ord("c"): "names a class",
     ord("i"): "names a class",
@@ -101,6 +101,8 @@ def explained(data: bytes, *, classes: bool = False) -> Refused | None:
         following = at + 1
         if kind == "fixed":
             following += n
+            if op == _FRAME and (count := int.from_bytes(data[at + 1 : following], "little")) > end:
+                return Refused(f"announces {count} bytes, more than it has", at)
             if op in b"rq" and (index := int.from_bytes(data[at + 1 : following], "little")) > end:
                 return Refused(f"numbers a value {index}, more than it has bytes", at)
         elif kind == "lines":
@@ -111,7 +113,7 @@ def explained(data: bytes, *, classes: bool = False) -> Refused | None:
         else:
             count = int.from_bytes(data[following : following + n], "little")
             following += n + count
-            if following > end:
+            if count > end:
                 return Refused(f"announces {count} bytes, more than it has", at)
         if following > end:
             return Refused("ends in the middle of the data", end)

@@ -21,6 +21,7 @@ NONE = -(1 << 63)
 LONGEST_NAME, LONGEST_SIZES, LONGEST_MEMBERS = 120, 200, 20_000
 MOST_GROUPS, MOST_FRAMES = 4096, 100
 MOST_TEXTS = 1 << 16
+_LOOKED_AT = 100
 _TORCH = ("-packages/torch/", "/torch/distributed/")
 # No entry of a real dump takes fewer bytes: a dump that has more of them repeats one by its number.
 _LEAST_BYTES = 16
@@ -59,7 +60,7 @@ def columns(dump: Any, size: int) -> Columns:
     Raises:
         Refused: it is no dump, or has more entries than its bytes can hold.
     """
-    if isinstance(dump, list):
+    if isinstance(dump, list) and any(isinstance(e, dict) and "profiling_name" in e for e in dump[:_LOOKED_AT]):
         dump = {"version": "1", "entries": dump}
     if not isinstance(dump, dict) or not ("entries" in dump or "pg_config" in dump or "pg_status" in dump):
         raise Refused("holds no flight recorder")

@@ -63,7 +63,7 @@ class Recorder:
     def members(self) -> list[list[int]]:
         """The global ranks of each group that has operations; empty where the dump does not say."""
         config = self.header["config"]
-        return [[int(n) for n in re.findall(r"\d{1,9}", config[g][1])] if g in config else [] for g, _ in self.groups]
+        return [_ranks(config[g][1]) if g in config else [] for g, _ in self.groups]
 
     @property
     def groups(self) -> list[tuple[str, str]]:
@@ -93,48 +93,53 @@ def note(recorder: Recorder) -> str:
 
 
 def statuses(recorder: Recorder) -> Iterator[GroupStatus]:
-    """How far the rank got in each group of which it has operations.
-
-    The dump's own counts go by an id that only its process knows: they count where all operations of that id are of one
-    group. Otherwise the operations themselves tell.
-    """
+    """How far the rank got in each group that it has operations of, or counts."""
     header, columns = recorder.header, recorder.columns
-    told = _told(header)
+    told = {name: counts for pg, *counts in header["status"] if (name := _name_of(header).get(pg)) is not None}
     last, retired, untold = _reached(recorder)
     for g, (name, descr) in enumerate(recorder.groups):
-        enqueued, started, completed = told.get(g, (last.get(g), None, retired.get(g)))
-        if g in untold:
-            completed = None
-        members = recorder.members[g]
+        enqueued, started, completed = told.pop(name, (last.get(g), None, retired.get(g)))
         ops = {header["ops"][i] for i in set(columns["op"][columns["group"] == g].tolist())}
         backend = next((b for op in sorted(ops) if (b := _backend(op)) is not None), None)
-        yield GroupStatus(
-            artifact=recorder.path,
-            line=None,
-            rank=recorder.home.id if recorder.known else None,
-            grp=name,
-            descr=descr or None,
-            members=",".join(map(str, members)) or None,
-            backend=backend,
-            enqueued=enqueued,
-            started=started,
-            completed=completed,
-            source=SOURCE,
-        )
+        counts = (enqueued, started, None if g in untold else completed)
+        yield _status(recorder, name, descr, recorder.members[g], backend, counts)
+    for name, (enqueued, started, completed) in told.items():
+        descr, members = header["config"].get(name, ("", ""))
+        yield _status(recorder, name, descr, _ranks(members), None, (enqueued, started, completed))
 
 
-def _told(header: dict[str, Any]) -> dict[int, tuple[int | None, int | None, int | None]]:
-    of_id: dict[str, set[int]] = {}
-    ids_of: dict[int, set[str]] = {}
+def _status(
+    recorder: Recorder,
+    name: str,
+    descr: str,
+    members: list[int],
+    backend: str | None,
+    counts: tuple[int | None, int | None, int | None],
+) -> GroupStatus:
+    rank = recorder.home.id if recorder.known else None
+    text = ",".join(map(str, members)) or None
+    return GroupStatus(recorder.path, None, rank, name, descr or None, text, backend, *counts, source=SOURCE)
+
+
+def _name_of(header: dict[str, Any]) -> dict[str, str]:
+    """The group that each id of the dump's counts stands for.
+
+    Only its process knows the ids. One is told where all operations of it are of one group, and the other way round;
+    the rest where as many groups are configured as counted: both are numbered in the order in which they were made.
+    """
+    names: dict[str, set[str]] = {}
+    ids: dict[str, set[str]] = {}
     for pg, g in header["ids"]:
-        of_id.setdefault(str(pg), set()).add(g)
-        ids_of.setdefault(g, set()).add(str(pg))
-    out = {}
-    for pg, *counts in header["status"]:
-        groups = of_id.get(pg, set())
-        if len(groups) == 1 and len(ids_of[g := next(iter(groups))]) == 1:
-            out[g] = (counts[0], counts[1], counts[2])
-    return out
+        name = header["groups"][g][0]
+        names.setdefault(str(pg), set()).add(name)
+        ids.setdefault(name, set()).add(str(pg))
+    seen = {pg: n for pg, own in names.items() if len(own) == 1 and len(ids[n := next(iter(own))]) == 1}
+    counted, configured = [pg for pg, *_ in header["status"]], list(header["config"])
+    if len(counted) == len(configured) and all(re.fullmatch(r"\d{1,9}", n) for n in counted + configured):
+        made = dict(zip(sorted(counted, key=int), sorted(configured, key=int), strict=True))
+        if all(made.get(pg) == name for pg, name in seen.items()) and len(seen) == len(names):
+            return made
+    return seen
 
 
 def _reached(recorder: Recorder) -> tuple[dict[int, int], dict[int, int], set[int]]:
@@ -226,6 +231,11 @@ def _messages(recorder: Recorder) -> tuple[NDArray[np.bool_], NDArray[np.int64],
             if whole:
                 ordinals[at] = np.arange(1, len(at) + 1)
     return found, peers, ordinals
+
+
+def _ranks(members: str) -> list[int]:
+    """The global ranks of ``[0, 1]``."""
+    return [int(n) for n in re.findall(r"\d{1,9}", members)]
 
 
 def _of_codes(codes: NDArray[np.int32], wanted: list[int]) -> NDArray[np.bool_]:
