@@ -26,6 +26,7 @@ long: $(VENV)/.dev
 	$(BIN)/python benchmarks/simulation.py
 	$(BIN)/python benchmarks/runtime.py
 	$(if $(TORCH),$(BIN)/python benchmarks/processes.py)
+	$(BIN)/python benchmarks/flight_recorder.py --full
 	$(BIN)/python benchmarks/logscan.py --full
 
 # Every known incident, made and diagnosed: the rule × fault matrix. With torch also: make matrix ARGS="--world processes".

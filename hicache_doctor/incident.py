@@ -51,6 +51,7 @@ class Options:
     whole_digest: bool = False
     db: Path | None = None
     explain: bool = False
+    keep_prompts: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,8 +110,8 @@ def analyze(
     spool = Path(tempfile.mkdtemp(prefix="hicache-doctor-spool-"))
     os.chmod(spool, 0o700)
     try:
-        whole = options.whole_digest
-        reads = list(inventory.read_all(paths, tools.words, spool=spool, stdin=stdin, whole_digest=whole))
+        how = {"whole_digest": options.whole_digest, "keep_prompts": options.keep_prompts}
+        reads = list(inventory.read_all(paths, tools.words, spool=spool, stdin=stdin, **how))
         ring.select(reads, options.life)
         rows = {r.artifact.id: r.rows for r in reads}
         parted.join(rows, {r.artifact.id: r.artifact.lines for r in reads})
@@ -131,6 +132,7 @@ def analyze(
             store.add_table("batch", _part(table, read.starts, selection.chosen.get(read.artifact.id), start))
         # Events are not cut by time: a decision stream that began later on one rank would look like a difference.
         store.add_tables("event", (table for _, table in _frequent(kept, "event")))
+        store.add_tables("collective", (table for _, table in _frequent(kept, "collective")))
         store.flush()
         verdict = diagnose(store, tools.base, explain=options.explain)
     except BaseException:

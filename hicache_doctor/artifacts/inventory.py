@@ -15,7 +15,9 @@ from typing import Any, BinaryIO
 from hicache_doctor import bundle
 from hicache_doctor.artifacts import (
     core_file,
+    crash_pickle,
     faulthandler_dump,
+    flight_recorder,
     gauges,
     kernel_log,
     launch,
@@ -34,7 +36,9 @@ from hicache_doctor.artifacts import (
 from hicache_doctor.artifacts.big_log import BATCH_ROWS, read_big
 from hicache_doctor.artifacts.expand import Problem, Source, expand
 from hicache_doctor.artifacts.frequent import Frequent
+from hicache_doctor.artifacts.limited import Children
 from hicache_doctor.artifacts.pasted import json_strings
+from hicache_doctor.artifacts.recorder_tables import Recorder
 from hicache_doctor.artifacts.ring import Ring
 from hicache_doctor.artifacts.secrets import Scrubber
 from hicache_doctor.artifacts.sglang_log import LogReader
@@ -49,7 +53,6 @@ SMALL = 4 << 20
 LONGEST_LINE = 1 << 20
 LEARN = 200
 NOT_READ = {
-    "flight_recorder": "a flight recorder of torch is not read yet; add the output of torchfrtrace",
     "pickle": "a pickle is never loaded",
     "binary": "no text and no known binary format",
 }
@@ -69,6 +72,19 @@ class Read:
     tables: list[Frequent] = field(default_factory=list)
     starts: list[int] = field(default_factory=list)
     ring: Ring | None = None
+    recorder: Recorder | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _How:
+    """What reading needs besides the source. ``keep``: rows of a batch table that one big log may keep in memory."""
+
+    vocabulary: Vocabulary
+    whole_digest: bool
+    keep: int
+    spool: Path
+    children: Children
+    prompts: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,56 +117,72 @@ READERS = (
 
 
 def read_all(
-    paths: Sequence[str], vocabulary: Vocabulary, *, spool: Path, stdin: BinaryIO | None, whole_digest: bool = False
+    paths: Sequence[str],
+    vocabulary: Vocabulary,
+    *,
+    spool: Path,
+    stdin: BinaryIO | None,
+    whole_digest: bool = False,
+    keep_prompts: bool = False,
 ) -> Iterator[Read]:
     """Every artefact below ``paths``, read. Never raises for what lies in one: that becomes its inventory note."""
     items = list(expand(paths, spool=spool, stdin=stdin))
     big = sum(isinstance(i, Source) and (i.compression is not None or i.size > SMALL) for i in items)
     keep = max(BATCH_ROWS // max(big, 1), BATCH_ROWS // 20)
-    for item in items:
-        if isinstance(item, Problem):
-            yield Read(Artifact(item.path, item.path, item.kind, item.bytes, None, None, "none", item.note))
-            continue
-        try:
-            yield _read(item, vocabulary, whole_digest, keep, spool)
-        except Exception as e:
-            # A defect of ours must cost one file, not the incident; the note says so instead of hiding it.
-            note = f"our reader failed on it ({type(e).__name__}); please report this, with the file if you can"
-            yield Read(Artifact(item.path, item.path, "text", item.size, None, None, "none", note))
+    reads: list[Read] = []
+    with Children() as children:
+        how = _How(vocabulary, whole_digest, keep, spool, children, keep_prompts)
+        for item in items:
+            if isinstance(item, Problem):
+                reads.append(Read(Artifact(item.path, item.path, item.kind, item.bytes, None, None, "none", item.note)))
+                continue
+            try:
+                reads.append(_read(item, how))
+            except Exception as e:
+                # A defect of ours must cost one file, not the incident; the note says so instead of hiding it.
+                note = f"our reader failed on it ({type(e).__name__}); please report this, with the file if you can"
+                reads.append(Read(Artifact(item.path, item.path, "text", item.size, None, None, "none", note)))
+        children.finish()
+    flight_recorder.select(reads)
+    yield from reads
 
 
-def _read(source: Source, vocabulary: Vocabulary, whole_digest: bool, keep: int, spool: Path) -> Read:
+def _read(source: Source, how: _How) -> Read:
     head = source.head()
     kind = sniff(head, source.path)
     entry = Artifact(
-        source.path, source.path, kind, source.size, digest(source, whole_digest), None, "none", source.note
+        source.path, source.path, kind, source.size, digest(source, how.whole_digest), None, "none", source.note
     )
-    entry.taken, entry.clock = taken(source, own=spool not in source.file.parents)
+    entry.taken, entry.clock = taken(source, own=how.spool not in source.file.parents)
     if kind == "empty":
         entry.note = _join(entry.note, "empty")
         entry.read = "all"
         return Read(entry)
+    result = Read(entry)
     if kind == "ring":
-        result = Read(entry)
         ring.read_ring(source, result)
         return result
     if kind == "elf_core":
-        result = Read(entry)
-        core_file.read_core(source, result, spool)
+        core_file.read_core(source, result, how.spool)
+        return result
+    if kind in flight_recorder.TASKS:
+        flight_recorder.read(source, result, kind, how.children)
+        return result
+    if kind == "crash_pickle":
+        crash_pickle.read(source, result, how.children, prompts=how.prompts, otherwise=NOT_READ["pickle"])
         return result
     if kind == "json" and bundle.is_manifest(head):
         return _manifest(source, head, entry)
-    if kind not in {"text", "json", "jsonl", "utf16", "flight_recorder_json"}:
+    if kind not in {"text", "json", "jsonl", "utf16"}:
         entry.note = _join(entry.note, NOT_READ.get(kind, f"{kind} is not read"))
-        return Read(entry)
-    result = Read(entry)
+        return result
     entry.read = "all"
     if source.compression is None and source.size <= SMALL and kind != "utf16":
-        _small(source, vocabulary, result)
+        _small(source, how.vocabulary, result)
     elif kind == "utf16":
-        _small(source, vocabulary, result, encoding="utf-16")
+        _small(source, how.vocabulary, result, encoding="utf-16")
     else:
-        read_big(source, vocabulary, result, keep)
+        read_big(source, how.vocabulary, result, how.keep)
     return result
 
 

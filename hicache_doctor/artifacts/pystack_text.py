@@ -12,7 +12,16 @@ from collections.abc import Iterator, Sequence
 
 from hicache_doctor.artifacts.elf_core import FATAL
 from hicache_doctor.artifacts.process_title import rank_of_title
-from hicache_doctor.artifacts.stack_dump import Dump, DumpFrame, Thread, is_native, mark_main, number_dumps, rows, scalar
+from hicache_doctor.artifacts.stack_dump import (
+    Dump,
+    DumpFrame,
+    Thread,
+    is_native,
+    mark_main,
+    number_dumps,
+    rows,
+    scalar,
+)
 from hicache_doctor.evidence.rows import DEATH_SIGNAL, Row, Sample
 
 _THREAD = re.compile(

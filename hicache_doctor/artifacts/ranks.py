@@ -106,7 +106,8 @@ class Identity:
         pp, tp = self._sizes
         if pp is None and not any("PP" in label for label in self._labels):
             pp = 1
-        if not pp or not tp:
+        told = self._told_numbers()
+        if not told and (not pp or not tp):
             return
         for rows in self._rows.values():
             for row in rows:
@@ -114,9 +115,21 @@ class Identity:
                 m = NUMBER.fullmatch(known or "")
                 if m is None:
                     continue
-                label = self._at(int(m[1]) // tp % pp, int(m[1]) % tp)
+                number = int(m[1])
+                label = told.get(number)
+                if label is None and pp and tp:
+                    label = self._at(number // tp % pp, number % tp)
                 if label is not None:
                     _set(row, label)
+
+    def _told_numbers(self) -> dict[int, str]:
+        """The label of each global rank whose process said both (a manifest, a ring); not where two of them differ."""
+        told: dict[int, set[str]] = defaultdict(set)
+        for rows in self._rows.values():
+            for row in rows:
+                if isinstance(row, Rank) and row.number is not None and TOKENS.search(row.id):
+                    told[row.number].add(row.id)
+        return {number: next(iter(labels)) for number, labels in told.items() if len(labels) == 1}
 
     def _at(self, pp: int, tp: int) -> str | None:
         fitting = [
@@ -185,7 +198,7 @@ class Identity:
                 if label and (label not in out or not (out[label].pid or not getattr(row, "pid", None))):
                     out[label] = _new_rank(label, artifact, getattr(row, "pid", None))
         for home in homes:
-            if home.pid is not None and home.id not in out:
+            if _is_process(home) and home.id not in out:
                 out[home.id] = _new_rank(home.id, home.artifact, home.pid)
             if home.id in out:
                 for name in HOME:
@@ -211,14 +224,18 @@ def _sizes(rows_by_artifact: Mapping[str, list[Row]]) -> tuple[int | None, int |
 
 
 def _rank(row: Row) -> str | None:
-    """The label of a row. A Rank row that names a process (of a ring, a manifest) is one of its rows, too."""
-    value = (row.id if row.pid is not None else None) if isinstance(row, Rank) else getattr(row, "rank", None)
+    """The label of a row. A Rank row that names a process (of a ring, a manifest, a dump) is one of its rows, too."""
+    value = (row.id if _is_process(row) else None) if isinstance(row, Rank) else getattr(row, "rank", None)
     return value if isinstance(value, str) else None
+
+
+def _is_process(home: Rank) -> bool:
+    return home.pid is not None or NUMBER.fullmatch(home.id) is not None
 
 
 def _set(row: Row, label: str) -> None:
     if isinstance(row, Rank):
-        if row.pid is not None:
+        if _is_process(row):
             row.id = label
     elif hasattr(row, "rank"):
         row.rank = label

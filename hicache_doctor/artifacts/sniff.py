@@ -32,6 +32,11 @@ _OLD_PICKLE = re.compile(
     rb"\((?:lp|dp|tp|ip)\d+\n|[\]}]q\x00[(.\]}XUKcJMGN]|c(?:copy_reg|__builtin__)\n|\(d?c(?:copy_reg|__builtin__)\n"
 )
 _FR_KEYS = (b"pg_config", b"profiling_name", b"collective_seq_id", b"comm_lib_version", b"nccl_version", b"pg_status")
+# Of the bare list of entries that version 1 is, whose first entry is in the head.
+_FR_ENTRY = (b"profiling_name", b"input_sizes", b"state")
+# The first keys of SGLang's crash dump (tokenizer_manager.dump_requests_before_crash) are in its first bytes.
+_CRASH_KEYS = (b"server_args", b"launch_command")
+_CRASH_HEAD = 256
 # Every byte that text does not use: controls without tab, newline, form feed, carriage return, backspace and escape.
 _CONTROLS = bytes(b for b in (*range(32), 127) if b not in b"\t\n\f\r\b\x1b")
 _MOST_CONTROLS = 0.02
@@ -41,9 +46,9 @@ _CUT_TOKEN = re.compile(r"[\w.+-]{0,24}\Z")  # a document that ends inside a wor
 def sniff(head: bytes, name: str) -> str:
     """The kind of content that begins with ``head`` (some KiB of it).
 
-    One of: empty, binary, text, utf16, json, jsonl, flight_recorder, flight_recorder_json, pickle, elf_core, elf,
-    parquet, sqlite, duckdb, hdf5, png, jpeg, pdf, ring, gzip, zstd, xz, bz2, zip, tar, 7z, rar. ``name`` decides
-    nothing; it is there for callers' symmetry with kinds that only a name can tell.
+    One of: empty, binary, text, utf16, json, jsonl, flight_recorder, flight_recorder_json, pickle, crash_pickle,
+    elf_core, elf, parquet, sqlite, duckdb, hdf5, png, jpeg, pdf, ring, gzip, zstd, xz, bz2, zip, tar, 7z, rar. ``name``
+    decides nothing; it is there for callers' symmetry with kinds that only a name can tell.
     """
     if not head:
         return "empty"
@@ -58,7 +63,9 @@ def sniff(head: bytes, name: str) -> str:
         little = head[5:6] != b"\2"
         return "elf_core" if int.from_bytes(head[16:18], "little" if little else "big") == _ELF_CORE else "elf"
     if _is_pickle(head):
-        return "flight_recorder" if _is_flight_recorder(head) else "pickle"
+        if _is_flight_recorder(head):
+            return "flight_recorder"
+        return "crash_pickle" if any(key in head[:_CRASH_HEAD] for key in _CRASH_KEYS) else "pickle"
     if is_tar(head):
         return "tar"
     if unicode_of(head):
@@ -108,7 +115,9 @@ def _is_pickle(head: bytes) -> bool:
 
 
 def _is_flight_recorder(head: bytes) -> bool:
-    return b"pg_config" in head or (b"entries" in head and any(key in head for key in _FR_KEYS))
+    if b"pg_config" in head or (b"entries" in head and any(key in head for key in _FR_KEYS)):
+        return True
+    return all(key in head for key in _FR_ENTRY)
 
 
 def _is_text(head: bytes) -> bool:

@@ -66,6 +66,9 @@ def analyze(
     ] = None,
     whole_hash: Annotated[bool, typer.Option("--hash", help="Digest whole files, not their ends.")] = False,
     explain: Annotated[bool, typer.Option("--explain", help="Show the walked path and every rule.")] = False,
+    keep_prompts: Annotated[
+        bool, typer.Option("--keep-prompts", help="Keep the clipped prompts of a crash dump's requests.")
+    ] = False,
     exit_code: Annotated[bool, typer.Option("--exit-code", help="Exit with 1 when a signature was found.")] = False,
 ) -> None:
     """Read what the crash left and say which failure it is, which rank began, and which PR repairs it."""
@@ -73,7 +76,7 @@ def analyze(
 
     if out is not None:
         output.check(out, force=force, inputs=paths)
-    options = _options(rules, sglang, settings, ranks, life, last, since, whole_hash, db, explain)
+    options = _options(rules, sglang, settings, ranks, life, last, since, whole_hash, db, explain, keep_prompts)
     result = incident.analyze(paths, options, stdin=sys.stdin.buffer if "-" in paths else None)
     try:
         text = _render(result, form, explain, to_file=out is not None)
@@ -130,6 +133,7 @@ def _options(
     whole_hash: bool,
     db: Path | None,
     explain: bool,
+    keep_prompts: bool,
 ) -> Options:
     from hicache_doctor.incident import Options, parse_time
 
@@ -150,6 +154,7 @@ def _options(
         whole_digest=whole_hash,
         db=db,
         explain=explain,
+        keep_prompts=keep_prompts,
     )
 
 
