@@ -1,7 +1,8 @@
 """What a line of torch's NCCL watchdog says of a process group: its name, its description, and how far the rank got.
 
-The prefix changed with the releases: ``[PG 1 Rank 3]`` (2.3), ``[PG 0 (default_pg) Rank 1]`` (2.4), ``[PG ID 2 PG GUID
-3(tp) Rank 1]`` since 2.5. The GUID is the name that the flight recorder uses, too; the rank is the one inside the group.
+The prefix changed with the releases: ``[PG 1 Rank 3]`` (2.3), ``[PG 0 (default_pg) Rank 1]`` (2.4), and since 2.5
+``[PG ID 2 PG GUID 3(tp) Rank 1]``. The GUID is the name that the flight recorder uses, too; the rank is the one inside
+the group.
 """
 
 from __future__ import annotations

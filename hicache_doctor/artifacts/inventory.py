@@ -21,6 +21,7 @@ from hicache_doctor.artifacts import (
     memray,
     metrics,
     nvidia_smi,
+    outer_time,
     process_tables,
     pyspy,
     ras_json,
@@ -229,10 +230,12 @@ def _special(artifact: str, raw: str, logical: list[Logical], result: Read) -> l
         kinds.append("py-spy dump")
         for d in pyspy.parse_text(lines, artifact):
             result.rows += list(pyspy.rows(d))
+    around = {item.line: item for item in logical if item.outer_ts is not None or item.hints}
     for reader in READERS:
         if reader.recognises(text):
             rows = reader.parse(lines, artifact)
             if rows:
+                outer_time.complete(rows, around)
                 kinds.append(reader.kind)
                 result.rows += list(rows)
     return kinds

@@ -1,8 +1,9 @@
 """``ncclras -f json`` (NCCL 2.28 and later): the counts of every rank of every communicator.
 
 It has no verdict of its own, so a record is made as the text report would: ``ras_mismatch`` for an operation whose
-counts differ between the ranks, ``ras_incomplete`` for ranks that did not answer, ``ras_error`` for states above
-``ncclInProgress``'s neighbours, else ``ras_ok``. NCCL 2.28.9 leaves out a comma before the status of a missing rank.
+counts differ between the ranks, ``ras_incomplete`` and ``ras_dead`` for ranks that did not answer, ``ras_error`` for
+ranks whose state is an ``ncclResult`` that means an error, else ``ras_ok``. NCCL 2.28.9 leaves out a comma before the
+status of a missing rank.
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ def rank_rows(record: LogRecord) -> Iterator[Row]:
         yield LogRecord(
             record.artifact, record.line, record.line_end, 0, record.ts, None, "ras_rank", known, text, 0, pid
         )
-        if count is not None and fields.get("operation"):
+        if count is not None and pid is not None and fields.get("operation"):
             yield GroupStatus(
                 record.artifact, record.line, None, f"{fields.get('hash')} {fields['operation']}", None, None, "nccl",
                 count, None, None, SOURCE, pid,

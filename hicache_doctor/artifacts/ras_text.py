@@ -69,7 +69,13 @@ class _Reader:
             self._add(number, m.group(4), {"group": m.group(1), "status": m.group(3)}, text)
             self._block = None
         elif m := _WARNING.match(text):
-            fields = {"comm": m.group(1), "hash": m.group(2), "operation": None, "counts": [], "ranks": []}
+            fields: dict[str, Any] = {
+                "comm": m.group(1),
+                "hash": m.group(2),
+                "operation": None,
+                "counts": [],
+                "ranks": [],
+            }
             self._block = self._add(number, m.group(3), fields, text)
         elif m := _JOB.match(text):
             self._block = self._add(number, m.group(1), {"processes": []}, text)

@@ -1,0 +1,58 @@
+"""Times that a shipper wrote around a line: rows of readers that saw only what was inside get them back.
+
+A stamp without its year (``déc. 19 02:07:16``: syslog and journald) becomes a time once other rows of the incident show
+the year.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timezone
+from statistics import median
+
+from hicache_doctor.artifacts import when
+from hicache_doctor.artifacts.wrappers import Logical
+from hicache_doctor.evidence.rows import Batch, ExceptionRow, LogRecord, Row, Sample
+
+
+def complete(rows: Sequence[Row], lines: Mapping[int, Logical]) -> None:
+    """Give dated rows without a time the one around their line, and kernel lines their host.
+
+    A console's lines (seconds since the start) are left alone unless syslog wrote them: they were read at once, later.
+    """
+    for row in rows:
+        if not isinstance(row, (LogRecord, Sample)):
+            continue
+        item = lines.get(row.line or 0)
+        if item is None:
+            continue
+        logged = "unit" in item.hints
+        fields = row.fields if isinstance(row, LogRecord) else {}
+        if row.ts is None and item.outer_ts is not None and (logged or "uptime" not in fields):
+            row.ts = item.outer_ts
+        if isinstance(row, LogRecord) and row.kind.startswith("kernel_"):
+            if logged and "host" in item.hints:
+                fields.setdefault("host", item.hints["host"])
+            if row.ts is None and "stamp" in item.hints:
+                fields.setdefault("clock", item.hints["stamp"])
+
+
+def add_years(rows: Mapping[str, Sequence[Row]]) -> None:
+    """Date rows that say a ``clock`` but no year: in the year that brings them nearest to the rest of the incident."""
+    waiting = [r for own in rows.values() for r in own if isinstance(r, LogRecord) and _undated(r)]
+    if not waiting:
+        return
+    dated = (LogRecord, Batch, ExceptionRow, Sample)
+    known = [r.ts for own in rows.values() for r in own if isinstance(r, dated) and r.ts is not None]
+    if not known:
+        return
+    around = median(known)
+    year = datetime.fromtimestamp(around, timezone.utc).year
+    for row in waiting:
+        clock = str(row.fields["clock"])
+        ways = [t for y in (year - 1, year, year + 1) if (t := when.journal(clock, y)) is not None]
+        row.ts = min(ways, key=lambda t: abs(t - around), default=None)
+
+
+def _undated(row: LogRecord) -> bool:
+    return row.ts is None and "clock" in row.fields
