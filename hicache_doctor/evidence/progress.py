@@ -4,6 +4,7 @@
 behind it means that the CPU side waits there, much behind it that the CPU side ran on and the GPU or a peer stalls.
 ``log_standing``: the last operation that each rank enqueued in each group, as it said when something had timed out.
 ``ras_stuck``: mismatches of a RAS report that no second report shows to advance.
+``gpu_load``: what ``nvidia-smi`` showed of each GPU that somebody uses, on average, and whose it is.
 """
 
 from __future__ import annotations
@@ -36,6 +37,17 @@ CREATE OR REPLACE VIEW ras_stuck AS
   SELECT m.* FROM m LEFT JOIN moving o ON o.hash = m.hash AND o.operation = m.operation
   WHERE o.hash IS NULL AND (m.hash IS NOT NULL OR NOT EXISTS (
     SELECT 1 FROM m k JOIN moving v ON v.hash = k.hash WHERE k.artifact = m.artifact));
+CREATE OR REPLACE VIEW gpu_load AS
+  WITH g AS (
+    SELECT artifact, labels->>'gpu' AS gpu, name, value, line, rank FROM sample WHERE labels->>'gpu' IS NOT NULL),
+  owner AS (SELECT artifact, gpu, min(rank) AS rank FROM g WHERE name = 'gpu_process_memory_bytes' GROUP BY ALL)
+  SELECT g.artifact, g.gpu, min(g.line) AS line, o.rank,
+         avg(g.value) FILTER (name = 'gpu_utilization_percent') AS util,
+         avg(g.value) FILTER (name = 'gpu_power_watts') AS watts,
+         max(g.value) FILTER (name = 'gpu_memory_used_bytes') AS used
+  FROM g LEFT JOIN owner o ON o.artifact = g.artifact AND o.gpu = g.gpu
+  WHERE g.name IN ('gpu_utilization_percent', 'gpu_power_watts', 'gpu_memory_used_bytes')
+  GROUP BY g.artifact, g.gpu, o.rank HAVING coalesce(used, 1e10) > 1e9;
 """
 
 

@@ -28,3 +28,17 @@ ORDER BY try_cast(fields->>'behind' AS BIGINT) DESC, line LIMIT 4
 -- evidence: ras_unreachable
 -- says: a process of the job does not answer NCCL's own network any more
 SELECT artifact, line, line_end, rank, ts, text AS quote FROM log WHERE kind IN ('ras_dead', 'ras_incomplete') LIMIT 3
+
+-- evidence: gpu_spins_alone
+-- says: GPU {gpu} ({rank}) is at {util} % with only {watts} W while {idle} others are at 0 %: it spins in a collective that they have not entered
+SELECT b.artifact, b.line, b.line AS line_end, b.rank, printf('GPU %s: %.0f %%, %.0f W', b.gpu, b.util, b.watts) AS quote, b.gpu,
+       CAST(b.util AS BIGINT) AS util, CAST(b.watts AS BIGINT) AS watts, (SELECT count(*) FROM gpu_load i WHERE i.artifact = b.artifact AND i.util <= 5) AS idle
+FROM gpu_load b WHERE b.util >= 95 AND b.watts < 250
+  AND (SELECT count(*) FROM gpu_load o WHERE o.artifact = b.artifact AND o.util > 5) = 1
+  AND EXISTS (SELECT 1 FROM gpu_load i WHERE i.artifact = b.artifact AND i.util <= 5)
+ORDER BY b.artifact, b.gpu LIMIT 2
+
+-- evidence: gpus_spin_together
+-- says: all {n} GPUs are at 100 % with little power: they wait inside collectives, nobody computes
+SELECT artifact, min(line) AS line, min(line) AS line_end, printf('%d GPUs, %.0f W on average', count(*), avg(watts)) AS quote, count(*) AS n
+FROM gpu_load GROUP BY artifact HAVING count(*) >= 2 AND min(util) >= 95 AND max(watts) < 250 LIMIT 2
