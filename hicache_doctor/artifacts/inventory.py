@@ -22,7 +22,9 @@ from hicache_doctor.artifacts import (
     metrics,
     nvidia_smi,
     outer_time,
+    pages,
     process_tables,
+    prom_json,
     pyspy,
     ras_json,
     ras_text,
@@ -86,6 +88,7 @@ def _faulthandler(lines: Lines, artifact: str) -> list[Row]:
 
 READERS = (
     _Reader("metrics page", metrics.looks_like_metrics, metrics.parse),
+    _Reader("Prometheus answer", prom_json.looks_like_prom_json, prom_json.parse),
     _Reader("memory samples", gauges.looks_like_gauges, gauges.parse),
     _Reader("process table", process_tables.looks_like_process_table, process_tables.parse),
     _Reader("memray table", memray.looks_like_memray, memray.parse),
@@ -140,10 +143,12 @@ def _read(source: Source, vocabulary: Vocabulary, whole_digest: bool, keep: int)
         return Read(entry)
     result = Read(entry)
     entry.read = "all"
-    if source.compression is None and source.size <= SMALL and kind != "utf16":
-        _small(source, vocabulary, result)
-    elif kind == "utf16":
+    if kind == "utf16":
         _small(source, vocabulary, result, encoding="utf-16")
+    elif (source.compression is None and source.size <= SMALL) or pages.is_small(source, SMALL):
+        _small(source, vocabulary, result)
+    elif pages.is_page(head):
+        pages.read_page(source, result)
     else:
         read_big(source, vocabulary, result, keep)
     return result
@@ -236,6 +241,7 @@ def _special(artifact: str, raw: str, logical: list[Logical], result: Read) -> l
             rows = reader.parse(lines, artifact)
             if rows:
                 outer_time.complete(rows, around)
+                outer_time.from_name(rows, artifact)
                 kinds.append(reader.kind)
                 result.rows += list(rows)
     return kinds

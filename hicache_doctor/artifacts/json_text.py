@@ -9,8 +9,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-LARGEST = 8 << 20
+LARGEST = 32 << 20
 _MOST_TRIES = 200
+_KEY = re.compile(r'"(\w{1,120})"\s*:')
 _BEGINS = re.compile(r"^[^\S\n]*(?=[{\[])", re.M)
 
 
@@ -68,5 +69,21 @@ class Finder:
         shown = "" if value is None else re.escape(json.dumps(value))
         m = re.compile(rf'"{re.escape(key)}"\s*:\s*{shown}').search(self._numbered.text, self._at, self._end)
         if m is not None:
-            self._at = m.start()
+            self._at = m.end()
         return self._numbered.line(self._at)
+
+
+class Keys:
+    """Where each key of a document stands, first, second and so on."""
+
+    def __init__(self, numbered: Numbered, begin: int, end: int) -> None:
+        self._numbered = numbered
+        self._begin = begin
+        self._places: dict[str, list[int]] = {}
+        for m in _KEY.finditer(numbered.text, begin, end):
+            self._places.setdefault(m[1], []).append(m.start())
+
+    def line(self, key: str, nth: int = 0) -> int:
+        """The line of the ``nth`` time that the key is written (the last one when there are fewer)."""
+        places = self._places.get(key, [self._begin])
+        return self._numbered.line(places[min(nth, len(places) - 1)])

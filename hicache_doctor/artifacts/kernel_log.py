@@ -48,11 +48,17 @@ _LONGEST = 4000
 _NEAR = 3
 
 
+def maybe(text: str) -> bool:
+    """Whether one of ``LITERALS`` stands in the line."""
+    return len(text) < _LONGEST and any(literal in text for literal in LITERALS)
+
+
 def looks_like_kernel_log(text: str) -> bool:
     """True when the text has a line that this reader knows, or looks like dmesg throughout."""
-    lines = [x for x in text.splitlines()[:2000] if len(x) < _LONGEST]
-    if any(_read(x) for x in lines):
+    lines = text.splitlines()
+    if any(maybe(x) and _read(x) for x in lines):
         return True
+    lines = [x for x in lines[:2000] if len(x) < _LONGEST]
     stamped = sum(bool(_UPTIME.match(_LEVEL.sub("", x.lstrip("> ")))) or " kernel: " in x for x in lines)
     return stamped >= 3 and stamped * 2 > len(lines)
 

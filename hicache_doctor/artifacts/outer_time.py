@@ -1,4 +1,4 @@
-"""Times that a shipper wrote around a line: rows of readers that saw only what was inside get them back.
+"""Times that a shipper wrote around a line, or that a file's name holds: rows that their readers could not date.
 
 A stamp without its year (``déc. 19 02:07:16``: syslog and journald) becomes a time once other rows of the incident show
 the year.
@@ -6,6 +6,7 @@ the year.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timezone
 from statistics import median
@@ -13,6 +14,11 @@ from statistics import median
 from hicache_doctor.artifacts import when
 from hicache_doctor.artifacts.wrappers import Logical
 from hicache_doctor.evidence.rows import Batch, ExceptionRow, LogRecord, Row, Sample
+
+_NAME = re.compile(
+    r"(?<!\d)(20\d\d)-?([01]\d)-?([0-3]\d)[T_. -]([0-2]\d)[-:_.]?([0-5]\d)[-:_.]?([0-5]\d)(Z|[+-]\d{4})?(?!\d)"
+)
+_NAME_EPOCH = re.compile(r"(?<!\d)(?:1[4-9]|2[0-9])\d{8}(?:\d{3})?(?!\d)")
 
 
 def complete(rows: Sequence[Row], lines: Mapping[int, Logical]) -> None:
@@ -35,6 +41,27 @@ def complete(rows: Sequence[Row], lines: Mapping[int, Logical]) -> None:
                 fields.setdefault("host", item.hints["host"])
             if row.ts is None and "stamp" in item.hints:
                 fields.setdefault("clock", item.hints["stamp"])
+
+
+def from_name(rows: Sequence[Row], artifact: str) -> None:
+    """Date the samples of one scrape by the time in the file's name (``metrics_2026-06-24T15-44-42.prom``).
+
+    Nothing is dated where a row of the file has a time already, or where several scrapes would get the same.
+    """
+    samples = [r for r in rows if isinstance(r, Sample)]
+    if not samples or any(s.ts is not None or "scrape" in s.labels for s in samples):
+        return
+    at = time_of_name(artifact.replace("!", "/").rpartition("/")[2])
+    for sample in samples if at is not None else ():
+        sample.ts = at
+
+
+def time_of_name(name: str) -> float | None:
+    """The time that a file name says, to the second: digits in the order of ISO 8601, or seconds since 1970."""
+    if m := _NAME.search(name):
+        return when.iso(f"{m[1]}-{m[2]}-{m[3]}T{m[4]}:{m[5]}:{m[6]}{m[7] or ''}")
+    epoch = _NAME_EPOCH.search(name)
+    return when.epoch(float(epoch[0])) if epoch else None
 
 
 def add_years(rows: Mapping[str, Sequence[Row]]) -> None:

@@ -11,6 +11,8 @@ UNION ALL
 SELECT artifact, line, line_end, rank, ts, text FROM log WHERE kind IN ('nccl_dump_status', 'nccl_desync', 'nccl_desync_never', 'nccl_watchdog_stuck')
 UNION ALL
 SELECT artifact, line, line_end, NULL, ts, text FROM ras_stuck
+UNION ALL
+SELECT artifact, line, line, rank, NULL, name || ' stands at ' || CAST(last AS BIGINT) FROM token_stop
 LIMIT 3
 
 -- evidence: stacks_waiting
