@@ -100,7 +100,7 @@ def analyze(
         RuleError: a rule file is wrong.
         UsageError: the database file exists already.
     """
-    from hicache_doctor.artifacts import inventory, lives, parted, ranks, ring
+    from hicache_doctor.artifacts import inventory, lives, outer_time, parted, ranks, ring
     from hicache_doctor.evidence.store import Store
     from hicache_doctor.signatures.diagnose import diagnose
 
@@ -119,6 +119,7 @@ def analyze(
             rows["(events)"] = list(events)
         if options.settings:
             rows["(command line)"] = inventory.setting_rows(dict(options.settings), "option")
+        outer_time.add_years(rows)
         start = _start(reads, options)
         _only_recent(rows, start)
         selection = lives.select(rows, options.life)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from hicache_doctor.artifacts import kernel_log, outer_time
 from hicache_doctor.artifacts.batch_lines import BatchLines
 from hicache_doctor.artifacts.frequent import Frequent, given_away
 from hicache_doctor.artifacts.last_lines import LastLines
@@ -33,12 +34,14 @@ OPENERS = {
     "error": [b"Error: ", b"Exception: ", b"AssertionError"],
     "stack": [b"Thread 0x", b"Pyspy dump for PID", b'(idle): "', b'(active): "'],
     "partial": [b" stderr P ", b" stdout P "],
+    "kernel": [text.encode() for text in kernel_log.LITERALS],
 }
 HEAD_LINES = 400
 TAIL_BYTES = 64 << 10
 LOOK_BACK = 16 << 10
 FOLLOW = 3_000
 FREQUENT = 2_000
+MOST_KERNEL_LINES = 20_000
 LAST_OF_FREQUENT = 10_000
 # Batch rows kept of all big logs together; of more, the last ones, with the ordinal at which they begin.
 BATCH_ROWS = 400_000
@@ -61,6 +64,7 @@ class BigLog:
         self.batches = BatchLines(source.path, rank_of=_label)
         self._seen: dict[str, int] = {}
         self._frequent: dict[int, LastLines] = {}
+        self._kernel: list[Logical] = []
         self._fed = 0
         self._follow = 0
         self.lines = 0
@@ -82,6 +86,7 @@ class BigLog:
         starts = self.reader.starts
         result.rows += self.reader.close()
         result.rows += self._deferred(starts)
+        result.rows += self._kernel_rows()
         if self._tables:
             result.tables.append(Frequent("batch", given_away(self._tables)))
         result.rows += [
@@ -202,8 +207,15 @@ class BigLog:
                 count = 0
         self._follow = count if count > 0 and start >= size and self.reader.following else 0
 
+    def _kernel_rows(self) -> list[LogRecord]:
+        rows = kernel_log.parse([(item.line, item.text) for item in self._kernel], self._source.path)
+        outer_time.complete(rows, {item.line: item for item in self._kernel})
+        return rows
+
     def _take(self, item: Logical) -> None:
         item.text = self._scrubber.line(item.text)
+        if kernel_log.maybe(item.text) and len(self._kernel) < MOST_KERNEL_LINES:
+            self._kernel.append(item)
         self.reader.feed(item)
 
     def _prime(self, window: Window, start: int) -> None:

@@ -15,6 +15,7 @@ from hicache_doctor.artifacts.byte_units import to_bytes
 from hicache_doctor.artifacts.clock_text import seconds
 from hicache_doctor.artifacts.process_title import rank_of_title
 from hicache_doctor.artifacts.rank_mentions import rank_mentions
+from hicache_doctor.artifacts.smi_query import Query
 from hicache_doctor.evidence.rows import Sample
 
 _TIME = re.compile(r"ts|time|timestamp|date|datetime|at|when|epoch|_time|@timestamp", re.I)
@@ -61,7 +62,7 @@ class _Columns:
 def looks_like_gauges(head: str) -> bool:
     """True when the first line is a header with a time and a known gauge or process column."""
     lines = [x for x in head.splitlines() if x.strip()][:2]
-    if len(lines) < 2:
+    if len(lines) < 2 or Query.of(lines[0], "") is not None:  # nvidia-smi's own reader knows the units
         return False
     columns = _header(_cells(lines[0], _delimiter(lines[0])))
     if columns is None:

@@ -24,9 +24,13 @@ from hicache_doctor.artifacts import (
     memray,
     metrics,
     nvidia_smi,
+    outer_time,
+    pages,
     process_tables,
+    prom_json,
     pyspy,
     pystack_text,
+    ras_json,
     ras_text,
     ring,
     stack_dump,
@@ -102,12 +106,14 @@ def _faulthandler(lines: Lines, artifact: str) -> list[Row]:
 
 READERS = (
     _Reader("metrics page", metrics.looks_like_metrics, metrics.parse),
+    _Reader("Prometheus answer", prom_json.looks_like_prom_json, prom_json.parse),
     _Reader("memory samples", gauges.looks_like_gauges, gauges.parse),
     _Reader("process table", process_tables.looks_like_process_table, process_tables.parse),
     _Reader("memray table", memray.looks_like_memray, memray.parse),
     _Reader("kernel log", kernel_log.looks_like_kernel_log, kernel_log.parse),
     _Reader("flight-recorder analysis", trace_text.looks_like_trace_text, trace_text.parse),
     _Reader("NCCL RAS report", ras_text.looks_like_ras, ras_text.parse),
+    _Reader("NCCL RAS report", ras_json.looks_like_ras_json, ras_json.parse),
     _Reader("nvidia-smi", nvidia_smi.looks_like_nvidia_smi, nvidia_smi.parse),
     _Reader("stack summary", stack_summaries.looks_like_summary, stack_summaries.parse),
     _Reader("pystack dump", pystack_text.looks_like_pystack, pystack_text.parse),
@@ -177,10 +183,12 @@ def _read(source: Source, how: _How) -> Read:
         entry.note = _join(entry.note, NOT_READ.get(kind, f"{kind} is not read"))
         return result
     entry.read = "all"
-    if source.compression is None and source.size <= SMALL and kind != "utf16":
-        _small(source, how.vocabulary, result)
-    elif kind == "utf16":
+    if kind == "utf16":
         _small(source, how.vocabulary, result, encoding="utf-16")
+    elif (source.compression is None and source.size <= SMALL) or pages.is_small(source, SMALL):
+        _small(source, how.vocabulary, result)
+    elif pages.is_page(head):
+        pages.read_page(source, result)
     else:
         read_big(source, how.vocabulary, result, how.keep)
     return result
@@ -267,10 +275,13 @@ def _special(artifact: str, raw: str, logical: list[Logical], result: Read) -> l
         kinds.append("py-spy dump")
         for d in pyspy.parse_text(lines, artifact):
             result.rows += list(pyspy.rows(d))
+    around = {item.line: item for item in logical if item.outer_ts is not None or item.hints}
     for reader in READERS:
         if reader.recognises(text):
             rows = reader.parse(lines, artifact)
             if rows:
+                outer_time.complete(rows, around)
+                outer_time.from_name(rows, artifact)
                 kinds.append(reader.kind)
                 result.rows += list(rows)
     return kinds

@@ -7,17 +7,16 @@ goes on. Secrets are masked at once, in values and in quotes; a value that was m
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 from hicache_doctor.artifacts.command_line import commands, options
 from hicache_doctor.artifacts.option_names import attribute, is_known
 from hicache_doctor.artifacts.secret_text import MASK, is_secret, masked
 from hicache_doctor.artifacts.secrets import Scrubber
 from hicache_doctor.artifacts.server_args import looks_like_server_args, parse_server_args
-from hicache_doctor.evidence.rows import Setting
+from hicache_doctor.artifacts.server_info import looks_like_server_info, read_answers
+from hicache_doctor.evidence.rows import Row, Setting
 
 __all__ = ["looks_like_launch", "parse", "parse_server_args"]
 
@@ -81,10 +80,19 @@ def looks_like_launch(text: str) -> bool:
     return bool(parse(list(enumerate(text.split("\n")[:400], 1)), ""))
 
 
-def parse(lines: Sequence[tuple[int, str]], artifact: str) -> list[Setting]:
-    """The settings by line; the same key may come several times, from several sources. Never raises."""
+def parse(lines: Sequence[tuple[int, str]], artifact: str) -> list[Row]:
+    """The settings by line (with the gauges that an answer of the server holds, first); the same key may come several
+    times, from several sources. Never raises."""
+    answers: list[Row] = []
+    if looks_like_server_info("\n".join(t for _, t in lines)):
+        answers, taken = read_answers(lines, artifact)
+        lines = [(n, t) for n, t in lines if n not in taken]
     lines = [(n, _BLANKS.sub(" " * 40, t.rstrip())) for n, t in lines if len(t) < 100_000]
-    found = list(_json(lines) or _text(lines))
+    return [*answers, *_said(lines, artifact)]
+
+
+def _said(lines: Sequence[tuple[int, str]], artifact: str) -> list[Setting]:
+    found = list(_text(lines))
     if not found:
         return []
     secrets: set[str] = set()
@@ -236,34 +244,6 @@ def _more_follows(name: str, value: str) -> bool:
     if _INLINE_ENV.match(value) or re.search(rf"\s{_ENV_NAME}=|\s(?:python3?|sglang)\s", value):
         return True
     return _OURS.match(name) is not None and re.search(r"[.,]\s", value) is not None
-
-
-def _json(lines: Sequence[tuple[int, str]]) -> list[_Found] | None:
-    """The settings of a /server_info (/get_server_info) answer; None when the text is no such JSON."""
-    text = "\n".join(t for _, t in lines).strip()
-    if not text.startswith("{") or len(text) > 4_000_000:
-        return None
-    try:
-        data = json.loads(text)
-    except (ValueError, RecursionError):
-        return None
-    if not isinstance(data, dict) or not ({"tp_size", "server_args", "model_path", "pp_size"} & set(data)):
-        return None
-    nested = data.get("server_args")
-    merged: dict[str, Any] = {**(nested if isinstance(nested, dict) else {}), **data}
-    where: dict[str, int] = {}
-    for number, line in lines:
-        for key in re.findall(r'"(\w+)"\s*:', line):
-            where.setdefault(key, number)
-    first = lines[0][0] if lines else 1
-    out: list[_Found] = []
-    for key, value in merged.items():
-        if key in ("server_args", "internal_states", "prefill", "decode") or isinstance(value, dict):
-            continue
-        known = "sglang_version" if key == "version" else key
-        shown = value if isinstance(value, str) else str(value) if not isinstance(value, list) else json.dumps(value)
-        out.append((where.get(key, first), known, shown[:2000], "server_info"))
-    return out
 
 
 def _plain(text: str) -> str:

@@ -21,6 +21,7 @@ _SERIES = re.compile(
 _LABEL = re.compile(r'\s*([A-Za-z_]\w*)\s*=\s*"((?:[^"\\]|\\.)*)"\s*(?:,|$)')
 _TYPE = re.compile(r"^# (?:HELP|TYPE|UNIT) \S+")
 _OURS = re.compile(r"^\s*sglang[:_]\w+(?:\{[^}]*\})?\s+[-+\d.]", re.M)
+_EPOCH = re.compile(r"#.*?(?<![\w.])((?:1[4-9]|2[0-9])\d{8}(?:\.\d{1,9})?)(?![\w.])")
 _PREFIX = re.compile(r"^(?:sglang[:_])")
 _UNESCAPE = {"\\n": "\n", '\\"': '"', "\\\\": "\\"}
 # Label → part of the rank, in the order of SGLang's own prefix.
@@ -42,7 +43,7 @@ def parse(lines: Sequence[tuple[int, str]], artifact: str) -> list[Sample]:
     for number, text in lines:
         m = _SERIES.match(text) if len(text) < 20000 else None
         if m is None:
-            stamp = None if _TYPE.match(text) else seconds(text)
+            stamp = None if _TYPE.match(text) or len(text) > 400 else _stamp(text)
             if seen and (stamp is not None or text.startswith("# EOF")):
                 scrape, seen = scrape + 1, set()
             at = at if stamp is None else stamp
@@ -67,9 +68,21 @@ def parse(lines: Sequence[tuple[int, str]], artifact: str) -> list[Sample]:
     return samples
 
 
+def _stamp(text: str) -> float | None:
+    """The time of a line between scrapes; in a comment also as seconds since 1970."""
+    at = seconds(text)
+    epoch = _EPOCH.match(text) if at is None else None
+    return float(epoch[1]) if epoch else at
+
+
 def labels_of(text: str) -> dict[str, str]:
     """``a="1",b="x"`` → a dict; what cannot be read is left out."""
     return {k: re.sub(r'\\[n"\\]', lambda m: _UNESCAPE[m.group()], v) for k, v in _LABEL.findall(text)}
+
+
+def plain_name(name: str) -> str:
+    """``sglang:x`` and ``sglang_x`` → ``x``."""
+    return _PREFIX.sub("", name)
 
 
 def rank_of(labels: Mapping[str, object], with_ep: bool = False) -> str | None:
@@ -95,7 +108,7 @@ def _sample(m: re.Match[str], labels: dict[str, str], number: int, artifact: str
         None,
         int(pid) if pid.isascii() and pid.isdecimal() and len(pid) < 11 else None,
         ts,
-        _PREFIX.sub("", m.group("name")),
+        plain_name(m.group("name")),
         float(m.group("value")),
         dict(labels),
     )

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 from hicache_doctor.artifacts import pyspy
 from hicache_doctor.artifacts.batch_line import BATCH, parse_batch
+from hicache_doctor.artifacts.group_lines import STATUS_KINDS, group_status
 from hicache_doctor.artifacts.launch import parse_server_args
 from hicache_doctor.artifacts.sglang_prefix import Prefix, parse_prefix
 from hicache_doctor.artifacts.traceback import FRAME, OPENING, Raised, TracebackParser, bare_error
@@ -88,6 +89,7 @@ class LogReader:
         self._last: dict[tuple[int, str | None], LogRecord] = {}
         self._ends: dict[str, list[LogRecord]] = {}
         self._kinds: dict[str, int] = {}
+        self._standings: set[tuple[object, ...]] = set()
 
     # -- lines --------------------------------------------------------------------------------------------------
 
@@ -228,6 +230,8 @@ class LogReader:
         for match in self.vocabulary.match(body):
             self._start_life(match, rank, item.line)
             self._keep(self._log_row(item, body, rank, ts, match), match)
+            if match.entry.kind in STATUS_KINDS:
+                self._group_status(item.line, rank, match)
             if match.entry.ends_life:
                 self._life.over = True
         if prefixed:
@@ -259,6 +263,16 @@ class LogReader:
         kept.append(row)
         if len(kept) > 2 * KEEP_ENDS:
             del kept[:KEEP_ENDS]
+
+    def _group_status(self, line: int, rank: str | None, match: Match) -> None:
+        """How far the rank got in the group, each standing once: a time-out says the same in two or three lines."""
+        row = group_status(self.artifact, line, rank, match.fields)
+        if row is None:
+            return
+        standing = (row.rank, row.grp, row.enqueued, row.started, row.completed)
+        if standing not in self._standings and len(self._standings) < MAX_PER_KIND:
+            self._standings.add(standing)
+            self.rows.append(row)
 
     def _bound(self, spec: str, line: int, quote: str) -> None:
         """Only the releases of ``spec`` print such a line; said once a life, with the first line that shows it."""

@@ -22,9 +22,10 @@ _KERNEL = re.compile(r"(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun) ([A-Z][a-z]{2}) {1,2}(\d{
                      re.ASCII)  # fmt: skip
 _GLOG = re.compile(r"[DIWEFC]?(\d{1,2})(\d\d) (\d\d):(\d\d):(\d\d)(?:\.(\d+))?", re.ASCII)
 _DMY = re.compile(r"(\d\d)/(\d\d)/(\d{4}) (\d\d):(\d\d):(\d\d)(?: ([AP]M))?", re.ASCII)
-_JOURNAL = re.compile(r"([^\W\d_]{3,9}\.?) {1,2}(\d{1,2}) (\d\d):(\d\d):(\d\d)(?:\.(\d+))?")
+_JOURNAL = re.compile(r"([^\W\d_]{3,9}\.?|\d{1,2}月) {1,2}(\d{1,2}) (\d\d):(\d\d):(\d\d)(?:\.(\d+))?")
 
-_NAMES = {  # as `date +%b` and journald print them in en, fr, de, es, it, pt, each language's own months in order
+_NAMES = {  # as `date +%b` and journald print them, each language's own months in order
+    "zh_ja": "1月 2月 3月 4月 5月 6月 7月 8月 9月 10月 11月 12月",
     "en": "jan feb mar apr may jun jul aug sep oct nov dec",
     "fr": "janv. févr. mars avril mai juin juil. août sept. oct. nov. déc.",
     "fr_no_dot": "janv févr mars avr mai juin juil août sept oct nov déc",

@@ -209,7 +209,8 @@ class Collective:
 @dataclass(slots=True)
 class GroupStatus:
     """How far one rank got in one process group: the last sequence number that it enqueued, started and completed
-    (-1: none yet). ``members`` as in :class:`Collective`."""
+    (-1: none yet). ``members`` as in :class:`Collective`; ``source`` is flight_recorder, log (a watchdog's line) or
+    ras, where ``grp`` is the communicator's hash and the operation: NCCL counts each of them by itself."""
 
     table: ClassVar[str] = "group_status"
     artifact: str
@@ -223,6 +224,7 @@ class GroupStatus:
     started: int | None
     completed: int | None
     source: str
+    pid: int | None = None
 
 
 @dataclass(slots=True)

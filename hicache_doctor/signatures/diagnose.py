@@ -9,7 +9,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from hicache_doctor import __version__
-from hicache_doctor.evidence import decisions, places, roles, shapes, sides, stack_change, streams
+from hicache_doctor.evidence import (
+    decisions,
+    places,
+    progress,
+    roles,
+    shapes,
+    sides,
+    slopes,
+    stack_change,
+    streams,
+)
 from hicache_doctor.knowledge.records import knowledge_as_of
 from hicache_doctor.signatures import missing
 from hicache_doctor.signatures.advice import already_set
@@ -79,6 +89,8 @@ def derive(store: Store, base: RuleBase) -> Facts:
     page = facts.settings.get("page_size")
     page = page if isinstance(page, int) else None
     streams.derive(store, page)
+    progress.derive(store)
+    slopes.derive(store)
     decisions.derive(store, base.events, base.event_words, page)
     shapes.derive(store, facts.settings, base.models)
     roles.derive(store)

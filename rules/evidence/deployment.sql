@@ -7,7 +7,7 @@ SELECT * FROM (
     WHERE kind NOT LIKE 'engine_%' AND kind NOT LIKE 'kernel_%' AND kind NOT LIKE 'frtrace_%' AND kind NOT LIKE 'ras_%'
       AND kind NOT LIKE 'nccl_%' AND kind <> 'hccl_timeout' AND kind NOT LIKE 'cuda_%' AND kind NOT IN
       ('last_line', 'pg_status', 'peer_closed', 'gloo_timeout', 'gloo_size_mismatch', 'device_assert', 'killed', 'host_alloc_failed',
-       'fatal_python', 'elastic_failed', 'nvidia_smi', 'handshake_refused', 'collective_mismatch')
+       'fatal_python', 'elastic_failed', 'nvidia_smi', 'nvidia_smi_fault', 'nvidia_smi_note', 'handshake_refused', 'collective_mismatch')
   UNION ALL SELECT artifact, line, line_end, rank, ts, text FROM log WHERE kind = 'engine_sglang'
   UNION ALL SELECT artifact, line, line, rank, ts, kind || ' batch' FROM batch
   UNION ALL SELECT artifact, line, line, NULL, NULL, quote FROM cfg WHERE key IN ('model_path', 'sglang_version', 'image')

@@ -7,7 +7,13 @@ SELECT artifact, line, line_end, rank, ts, text AS quote FROM log WHERE kind IN 
 UNION ALL
 SELECT artifact, line, line_end, rank, ts, text FROM log WHERE kind = 'nccl_pg_status' AND text LIKE '%watchdog at work%'
 UNION ALL
-SELECT artifact, line, line_end, NULL, ts, text FROM log WHERE kind IN ('frtrace_missing_ranks', 'ras_mismatch')
+SELECT artifact, line, line_end, NULL, ts, text FROM log WHERE kind = 'frtrace_missing_ranks'
+UNION ALL
+SELECT artifact, line, line_end, rank, ts, text FROM log WHERE kind IN ('nccl_dump_status', 'nccl_desync', 'nccl_desync_never', 'nccl_watchdog_stuck')
+UNION ALL
+SELECT artifact, line, line_end, NULL, ts, text FROM ras_stuck
+UNION ALL
+SELECT artifact, line, line, rank, NULL, name || ' stands at ' || CAST(last AS BIGINT) FROM token_stop
 LIMIT 3
 
 -- evidence: stacks_waiting

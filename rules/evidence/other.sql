@@ -2,13 +2,34 @@
 
 -- evidence: gpu_fault
 -- says: a GPU fault
--- (not the driver's clean-up after a killed process, nothing that is noted while work goes on, nothing from days before)
+-- (hardware, firmware or a link, or CUDA itself says it; nothing that is noted while work goes on, nothing from days before)
 SELECT artifact, line, line_end, rank, ts, text AS quote FROM log
-WHERE kind = 'kernel_xid' AND coalesce(fields->>'cause', '') <> 'follow_on' AND coalesce(fields->>'family', '') <> 'gpu_note'
+WHERE (kind = 'kernel_xid' AND (fields->>'family') = 'hardware' OR kind = 'kernel_sxid' AND (fields->>'fatal') = 'true'
+    OR kind IN ('kernel_gpu', 'nvidia_smi_fault') OR kind = 'kernel_aer' AND (fields->>'driver') = 'nvidia' AND (fields->>'corrected') = 'false')
   AND (ts IS NULL OR ts > coalesce((SELECT min(ts) FROM log WHERE kind NOT LIKE 'kernel_%' AND ts IS NOT NULL), 0) - 86400)
 UNION ALL
 SELECT artifact, line, line_end, rank, ts, text FROM log WHERE kind = 'cuda_illegal_access' AND text NOT LIKE '%device-side assert%'
 LIMIT 4
+
+-- evidence: gpu_program_fault
+-- says: the driver reports a fault of a program on GPU {pci} (Xid {xid}: {meaning}), which is no fault of the GPU by itself
+-- (not the driver's clean-up after a killed process, nothing from days before)
+SELECT artifact, line, line_end, rank, ts, text AS quote, coalesce(fields->>'pci', '?') AS pci, (fields->>'xid') AS xid, coalesce(fields->>'meaning', 'not in the catalogue') AS meaning
+FROM log WHERE kind = 'kernel_xid' AND (fields->>'family') IN ('application', 'unknown')
+  AND (ts IS NULL OR ts > coalesce((SELECT min(ts) FROM log WHERE kind NOT LIKE 'kernel_%' AND ts IS NOT NULL), 0) - 86400)
+LIMIT 4
+
+-- evidence: gpu_cleanup_only
+-- says: Xid {xid} only tells that the driver cleaned up after something else
+SELECT artifact, line, line_end, rank, ts, text AS quote, (fields->>'xid') AS xid FROM log
+WHERE kind = 'kernel_xid' AND (fields->>'family') = 'by_product' LIMIT 2
+
+-- evidence: machine_fault
+-- says: the machine's hardware reports an error that was not corrected
+SELECT artifact, line, line_end, NULL AS rank, ts, text AS quote FROM log
+WHERE kind IN ('kernel_mce', 'kernel_aer') AND (fields->>'corrected') = 'false'
+  AND (ts IS NULL OR ts > coalesce((SELECT min(ts) FROM log WHERE kind NOT LIKE 'kernel_%' AND ts IS NOT NULL), 0) - 86400)
+LIMIT 3
 
 -- evidence: spec_error
 -- says: {rank} failed in the verification of speculative decoding
@@ -155,7 +176,8 @@ LIMIT 3
 -- says: something failed
 SELECT artifact, line, line_end, rank, ts, quote FROM rank_role
 UNION ALL
-SELECT artifact, line, line_end, rank, ts, text FROM log WHERE kind IN ('sigquit', 'killed', 'subprocess_crashed', 'elastic_failed', 'watchdog_timeout', 'startup_failed', 'kernel_oom_kill', 'frtrace_missing_ranks', 'frtrace_error', 'ras_mismatch')
+SELECT artifact, line, line_end, rank, ts, text FROM log WHERE kind IN ('sigquit', 'killed', 'subprocess_crashed', 'elastic_failed', 'watchdog_timeout', 'startup_failed', 'kernel_oom_kill', 'frtrace_missing_ranks', 'frtrace_error', 'ras_mismatch',
+  'ras_dead', 'ras_incomplete', 'ras_error', 'nccl_dump_status', 'nccl_desync', 'nccl_watchdog_stuck')
 UNION ALL
 SELECT artifact, line, line, rank, ts, (labels->>'quote') FROM sample WHERE name = 'death_signal'
 LIMIT 3

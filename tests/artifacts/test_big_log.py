@@ -139,9 +139,37 @@ def test_a_packed_log_is_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     (tmp_path / "x.log").write_bytes(text)
     (tmp_path / f"y.log{packing}").write_bytes(PACKINGS[packing](text))
     plain = read(tmp_path / "x.log", monkeypatch, 1 << 30)
-    packed = read(tmp_path / f"y.log{packing}", monkeypatch, 1 << 30)
+    packed = read(tmp_path / f"y.log{packing}", monkeypatch, 1)
     assert packed.artifact.reader == "big log"
     assert essence(packed) == essence(plain)
+    small = read(tmp_path / f"y.log{packing}", monkeypatch, 1 << 30)
+    assert small.artifact.reader == "text"
+    assert essence(small) == essence(plain)
+
+
+KERNEL = (
+    "2026-05-28T02:00:01,765641+02:00 NVRM: Xid (PCI:0000:70:00): 79, pid=684430, name=python3, GPU has fallen off",
+    "[Wed Jun 24 15:44:42 2026] nvidia-nvswitch0: SXid (PCI:0000:c1:00.0): 20034, Fatal, Link 30 LTSSM Fault Up",
+    "[ 10.342345] Memory cgroup out of memory: Killed process 9 (sglang::schedul) total-vm:1kB, anon-rss:2kB",
+    "[ 11.342345] nvidia 0000:5a:00.0: PCIe Bus Error: severity=Uncorrected (Fatal), type=Transaction Layer",
+    "[ 12.342345] python3[77]: segfault at 7f10 ip 0f sp 0f error 4 in libcuda.so.1[7f00+1000]",
+    "[ 13.342345] mce: [Hardware Error]: Machine check events logged",
+    "[ 14.342345] EDAC MC0: 1 UE memory read error on CPU_SrcID#0",
+    "[ 15.342345] oom_reaper: reaped process 9 (sglang::schedul), now anon-rss:0kB",
+    "[ 16.342345] NVRM: RmInitAdapter failed! (0x62:0xffff:1861)",
+    "Jun 24 15:44:42 host-a kubelet: System OOM encountered, victim process: python3, pid: 30117",
+)
+
+
+@pytest.mark.parametrize("line", KERNEL)
+def test_kernel_lines_of_a_big_journal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: str) -> None:
+    path = tmp_path / "journal.txt"
+    other = [f"[Wed Jun 24 15:44:{i % 60:02d} 2026] eth0: renamed from veth{i}" for i in range(3_000)]
+    path.write_text("\n".join([*other[:2_000], line, *other[2_000:]]) + "\n", encoding="utf-8")
+    small, big = read(path, monkeypatch, 1 << 30), read(path, monkeypatch, 1)
+    found = [[r for r in one.rows if isinstance(r, LogRecord) and r.kind.startswith("kernel_")] for one in (small, big)]
+    assert found[0] == found[1]
+    assert [r.line for r in found[0]] == [2001]
 
 
 @pytest.mark.parametrize("window", [4_096, 5_000, 7_919, 65_536])

@@ -208,6 +208,44 @@ TORCH: list[tuple[str, str, Fields]] = [
         " 32, last enqueued NCCL work: 32, last completed NCCL work: 31.",
         {"group": "0(default_pg)", "work": "32", "enqueued": "32", "completed": "31"},
     ),
+    (
+        "nccl_pg_status",
+        "[rank2]:[E ProcessGroupNCCL.cpp:1537] [PG 0 Rank 2] Timeout at NCCL work: 7, last enqueued NCCL work: 8, last"
+        " completed NCCL work: 6.",
+        {"group": "0", "group_rank": "2", "work2": "7", "enqueued": "8", "completed": "6"},
+    ),
+    (
+        "nccl_pg_status",
+        "[PG ID 3 PG GUID 5 Rank 0]  failure detected by watchdog at work sequence id: 39 PG status: last enqueued"
+        " work: 39, last started work: 19 (_ALLGATHER_BASE), last completed work: 17",
+        {"group": "5", "work": "39", "started": "19", "completed": "17"},
+    ),
+    (
+        "nccl_dump_status",
+        "[PG ID 0 PG GUID 0(default_pg) Rank 4] Received a dump signal due to a collective timeout from  rank 7 and we"
+        " will try our best to dump the debug info. Last enqueued NCCL work: 56118, last completed NCCL work: 56118.",
+        {"group": "0(default_pg)", "group_rank": "4", "from": "7", "enqueued": "56118", "completed": "56118"},
+    ),
+    (
+        "nccl_work_update",
+        "[PG 1 Rank 0] NCCL Work update periodically: last enqueued NCCL work: 20, last completed NCCL work: 19.",
+        {"group": "1", "enqueued": "20", "completed": "19"},
+    ),
+    (
+        "nccl_watchdog_stuck",
+        "ProcessGroupNCCL's watchdog got stuck for 480 seconds without making progress in monitoring enqueued",
+        {"seconds": "480"},
+    ),
+    (
+        "nccl_desync",
+        "     [0, 1, 2] finished collective #41207, but didn't join collective #41208 (count from 1)",
+        {"ranks": "0, 1, 2", "finished": "41207", "seq": "41208"},
+    ),
+    (
+        "nccl_desync_never",
+        " - To our best knowledge, ranks [47] are the lagging ranks that caused this timeout. They never joined any",
+        {"ranks": "47"},
+    ),
     ("nccl_victim", 'Failed to check the "should dump" flag on TCPStore, (maybe TCPStore server has shut down)', {}),
     (
         "nccl_watchdog_died",
