@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from hicache_doctor import __version__
-from hicache_doctor.evidence import decisions, places, roles, shapes, streams
+from hicache_doctor.evidence import decisions, places, roles, shapes, streams, waits
 from hicache_doctor.knowledge.records import knowledge_as_of
 from hicache_doctor.signatures import missing
 from hicache_doctor.signatures.advice import already_set
@@ -72,8 +72,9 @@ def diagnose(store: Store, base: RuleBase, *, explain: bool = False) -> Verdict:
 
 
 def derive(store: Store, base: RuleBase) -> Facts:
-    """Fill the derived tables (places, streams, shapes, roles, missing ranks) and gather the facts."""
-    places.derive(store, places.load_places(base.places))
+    """Fill the derived tables (places, streams, shapes, roles, missing ranks, waits) and gather the facts."""
+    place_rules = places.load_places(base.places)
+    places.derive(store, place_rules)
     facts = gather(store)
     page = facts.settings.get("page_size")
     page = page if isinstance(page, int) else None
@@ -83,6 +84,7 @@ def derive(store: Store, base: RuleBase) -> Facts:
     roles.derive(store)
     store.con.execute("CREATE OR REPLACE TABLE missing_rank (rank VARCHAR)")
     store.fill("missing_rank", [{"rank": r} for r in facts.missing])
+    waits.derive(store, facts.settings, facts.missing, place_rules)
     return facts
 
 
