@@ -8,7 +8,7 @@ best. What a call is: its operation and its call site; its sizes where no call s
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -60,14 +60,26 @@ ORDER BY g, r, pos
 """
 SHINGLE = 4
 
-Token = tuple[str, str | None]
+# The last calls of two ranks in the groups that both are in, in the order in which each made them.
+LAST = 512
+PAIR = f"""
+WITH own AS (
+  SELECT c.rank, c.g, c.seq, c.op, {FUNCTION} AS site, c.sizes, c.turn, c.artifact, c.record, c.ts, c.call_site, k.grp,
+         k.descr
+  FROM recorded_call c JOIN call_group k ON k.g = c.g
+  WHERE c.rank IN (?, ?) AND c.artifact IN (?, ?) AND NOT c.message AND c.op <> 'coalesced' AND c.seq IS NOT NULL)
+SELECT * FROM own WHERE g IN (SELECT g FROM own GROUP BY g HAVING count(DISTINCT rank) = 2)
+QUALIFY row_number() OVER (PARTITION BY rank ORDER BY turn DESC) <= {LAST} ORDER BY rank, turn
+"""
+
+Token = tuple[str, str | None, int]
 
 
 def number(store: Store) -> None:
     """Give the calls of groups whose recorder gives no numbers the ones under which their members fit best."""
     streams: dict[int, dict[int, list[tuple[int, Token]]]] = defaultdict(lambda: defaultdict(list))
     for row in store.rows(UNNUMBERED):
-        streams[row["g"]][row["r"]].append((row["e"], (row["op"], row["site"] or row["sizes"])))
+        streams[row["g"]][row["r"]].append((row["e"], _token(row)))
     numbered = []
     for members in streams.values():
         reference = max(members.values(), key=len)
@@ -113,6 +125,29 @@ def derive(store: Store) -> None:
     store.con.execute("DROP TABLE named_call; DROP TABLE parted_call")
 
 
+def pair(
+    store: Store, a: tuple[str, str], b: tuple[str, str], helper: Collection[str]
+) -> dict[str, Any] | None:
+    """Where two ranks (each with its dump) made their calls in another order, over all groups that both are in; a row
+    of ``skipped_call``, which is filled with it. None when their orders agree as far as both go."""
+    rows = [r for r in store.rows(PAIR, [a[0], b[0], a[1], b[1]]) if r["site"] not in helper]
+    one = [r for r in rows if r["rank"] == a[0]]
+    two = [r for r in rows if r["rank"] == b[0]]
+    keys = [[(r["g"], r["seq"]) for r in own] for own in (one, two)]
+    shared = set(keys[0]) & set(keys[1])
+    start = [next((i for i, k in enumerate(own) if k in shared), len(own)) for own in keys]
+    if start[0] == len(keys[0]) or keys[0][start[0]] != keys[1][start[1]]:
+        return None
+    i, j = start
+    while i < len(one) and j < len(two) and keys[0][i] == keys[1][j]:
+        i, j = i + 1, j + 1
+    if i == len(one) or j == len(two):
+        return None
+    row = _said(one[i:], two[j:], one[:i])
+    store.fill("skipped_call", [row])
+    return row
+
+
 def _parted(members: Mapping[str, list[dict[str, Any]]]) -> list[dict[str, Any]]:
     """The rows of one group: each odd rank beside one that did what most did."""
     first = next(iter(members.values()))[0]["first"]
@@ -123,26 +158,28 @@ def _parted(members: Mapping[str, list[dict[str, Any]]]) -> list[dict[str, Any]]
         usual = _token(next(iter(here.values())))
     lead = next(rank for rank, row in here.items() if _token(row) == usual)
     odd = [rank for rank, row in here.items() if _token(row) != usual][:ODD_RANKS]
-    return [_said(members[lead], members[rank], first) for rank in odd]
+    before, after = _cut(members[lead], first)
+    return [_said(after, _cut(members[rank], first)[1], before) for rank in odd]
 
 
-def _said(lead: Sequence[dict[str, Any]], odd: Sequence[dict[str, Any]], first: int) -> dict[str, Any]:
-    a = [r for r in lead if r["seq"] >= first]
-    b = [r for r in odd if r["seq"] >= first]
-    kind, calls = parting(
-        [_token(r) for r in a], [_token(r) for r in b], [_token(r) for r in lead if r["seq"] < first]
-    )
+def _cut(rows: Sequence[dict[str, Any]], seq: int) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    return [r for r in rows if r["seq"] < seq], [r for r in rows if r["seq"] >= seq]
+
+
+def _said(
+    a: Sequence[dict[str, Any]], b: Sequence[dict[str, Any]], before: Sequence[dict[str, Any]]
+) -> dict[str, Any]:
+    """One row from the calls of two ranks at and behind their first difference."""
+    kind, calls = parting([_token(r) for r in a], [_token(r) for r in b], [_token(r) for r in before])
     if kind == "extra":  # the lead made calls that the other one did not: the same the other way round
         a, b = b, a
     missed, made = a[0], b[0]
-    if kind == "swapped":
-        made = b[0]
     return {
         "kind": "skipped" if kind == "extra" else kind,
         "rank": made["rank"],
         "other": missed["rank"],
         "grp": missed["descr"] or missed["grp"],
-        "seq": first,
+        "seq": missed["seq"],
         "calls": calls,
         "operation": missed["op"],
         "site": missed["site"],
@@ -199,7 +236,7 @@ def _run(a: Sequence[Token], b: Sequence[Token]) -> int:
 
 def _usual(before: Sequence[Token]) -> Token | None:
     """What followed the last calls the earlier times, by the longest run of them that occurred before."""
-    for length in range(min(16, len(before) - 1), 0, -1):
+    for length in range(min(64, len(before) - 1), 0, -1):
         tail = list(before[-length:])
         followers = Counter(
             before[i + length] for i in range(len(before) - length) if list(before[i : i + length]) == tail
@@ -211,7 +248,7 @@ def _usual(before: Sequence[Token]) -> Token | None:
 
 
 def _token(row: Mapping[str, Any]) -> Token:
-    return (row["op"], row["site"] or row["sizes"])
+    return (row["op"], row["site"] or row["sizes"], row["g"])
 
 
 def _quote(row: Mapping[str, Any]) -> str:

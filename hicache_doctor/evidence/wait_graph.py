@@ -7,6 +7,7 @@ five hundred others are fifteen hundred arrows, not half a million. Pure: no sto
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -65,13 +66,13 @@ class Graph:
         serious = self._serious(arrows, of)
         found = []
         for i in leaves:
-            ranks = sorted(str(name) for kind, name in parts[i] if kind == "rank")  # type: ignore[misc]
+            ranks = sorted((str(name) for kind, name in parts[i] if kind == "rank"), key=in_order)  # type: ignore[misc]
             inside = {name for kind, name in parts[i] if kind == "call"}  # type: ignore[misc]
             if not ranks or (not into[i] and len(ranks) < 2) or i not in serious:
                 continue
             waiters = {r for r, calls in self.waits.items() if any(("call", c) in into[i] or c in inside for c in calls)}
             found.append(Sink(self._in_order(ranks, inside), len(waiters - set(ranks))))
-        return sorted(found, key=lambda s: s.ranks)
+        return sorted(found, key=lambda s: in_order(s.ranks[0]))
 
     def _serious(self, arrows: Arrows, of: Mapping[Hashable, int]) -> set[int]:
         """The parts that some call which no idle rank would stand in leads to, directly or over others."""
@@ -87,14 +88,20 @@ class Graph:
     def _in_order(self, ranks: list[str], inside: set[Hashable]) -> list[str]:
         """The ranks of a circle as they wait: each for the next one, as far as there is one line through them."""
         after = {
-            r: sorted(x for c in self.waits.get(r, ()) if c in inside for x in self.lacks[c] if x != r) for r in ranks
+            r: sorted((x for c in self.waits.get(r, ()) if c in inside for x in self.lacks[c] if x != r), key=in_order)
+            for r in ranks
         }
         line, left = [ranks[0]], set(ranks[1:])
         while left:
-            following = next((x for x in after[line[-1]] if x in left), min(left))
+            following = next((x for x in after[line[-1]] if x in left), min(left, key=in_order))
             line.append(following)
             left.discard(following)
         return line
+
+
+def in_order(rank: str) -> tuple[tuple[int, str], ...]:
+    """The key that puts ``rank 9`` before ``rank 10``."""
+    return tuple((int(t), "") if t.isdigit() else (-1, t) for t in re.split(r"(\d+)", rank))
 
 
 def components(arrows: Arrows) -> list[list[Hashable]]:

@@ -15,7 +15,7 @@ from hicache_doctor.evidence import call_streams, wait_seen
 from hicache_doctor.evidence.grid import Grid, grid_of
 from hicache_doctor.evidence.places import PlaceRule
 from hicache_doctor.evidence.wait_calls import Call, Recorded, function_of, recorded
-from hicache_doctor.evidence.wait_graph import Graph
+from hicache_doctor.evidence.wait_graph import Graph, in_order
 
 if TYPE_CHECKING:
     from hicache_doctor.evidence.store import Store
@@ -33,7 +33,7 @@ CREATE OR REPLACE TABLE wait_node (
   rank VARCHAR, state VARCHAR, operation VARCHAR, site VARCHAR, grp VARCHAR, seq BIGINT, artifact VARCHAR,
   record BIGINT, line BIGINT, quote VARCHAR, source VARCHAR);
 CREATE OR REPLACE TABLE wait_culprit (
-  rank VARCHAR, reason VARCHAR, waiters BIGINT, component BIGINT, operation VARCHAR, site VARCHAR, artifact VARCHAR,
+  position BIGINT, rank VARCHAR, reason VARCHAR, waiters BIGINT, component BIGINT, operation VARCHAR, site VARCHAR, artifact VARCHAR,
   record BIGINT, line BIGINT, quote VARCHAR);
 CREATE OR REPLACE TABLE wait_cycle (
   cycle BIGINT, position BIGINT, rank VARCHAR, operation VARCHAR, site VARCHAR, grp VARCHAR, seq BIGINT,
@@ -64,8 +64,8 @@ def derive(store: Store, settings: Mapping[str, Any], missing: Sequence[str], ru
     calls += wait_seen.from_probes(store, grid, known)
     known |= {a.rank for c in calls for a in c.ranks}
     calls += wait_seen.from_logs(store, grid, known)
-    _write(store, grid, calls, found, at, set(missing))
     call_streams.derive(store)
+    _write(store, grid, calls, found, at, set(missing), helper)
 
 
 def _placed(found: Recorded, rules: Sequence[PlaceRule], skip: set[str]) -> list[dict[str, Any]]:
@@ -94,6 +94,7 @@ def _write(
     found: Recorded,
     at: Mapping[str, Mapping[str, Any]],
     missing: set[str],
+    helper: set[str],
 ) -> None:
     graph = Graph()
     for call in calls:
@@ -107,9 +108,10 @@ def _write(
     nodes = {r: _node(r, own, found, at, missing) for r in [*grid.places, *grid.numbers]}
     for rank in {r for c in calls for r in c.lacks}:
         nodes.setdefault(rank, _node(rank, own, found, at, missing))
-    store.fill("wait_node", [nodes[r] for r in sorted(nodes)])
+    store.fill("wait_node", [nodes[r] for r in sorted(nodes, key=in_order)])
     sinks = graph.sinks()
-    store.fill("wait_culprit", list(_culprits(graph, calls, nodes, found, at, missing)))
+    culprits = _culprits(graph, calls, nodes, found, at, missing)
+    store.fill("wait_culprit", [{"position": i} | c for i, c in enumerate(culprits)])
     cycles = [s for s in sinks if s.cycle]
     columns = ("rank", "operation", "site", "grp", "seq", "artifact", "record", "line", "quote")
     store.fill(
