@@ -243,7 +243,8 @@ def _usual(before: Sequence[Token]) -> Token | None:
         )
         if followers:
             (token, n), *rest = followers.most_common(2)
-            return token if not rest or rest[0][1] < n else None
+            if not rest or rest[0][1] < n:
+                return token
     return None
 
 

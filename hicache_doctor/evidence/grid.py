@@ -100,13 +100,12 @@ class Grid:
         members no artefact lists."""
         if not self.pp_size or not self.tp_size or not numbers:
             return None
-        tp = self.tp_size
-        if tp > 1 and len({n // tp for n in numbers}) == 1:
-            first = numbers[0] // tp * tp
-            return list(range(first, first + tp))
-        if self.pp_size > 1 and len(numbers) > 1 and len({n % tp for n in numbers}) == 1:
-            return list(range(numbers[0] % tp, self.pp_size * tp, tp))
-        return None
+        tp, first = self.tp_size, numbers[0]
+        base = first // (self.pp_size * tp) * self.pp_size * tp
+        block = range(first // tp * tp, first // tp * tp + tp)
+        column = range(base + first % tp, base + self.pp_size * tp, tp)
+        fitting = [list(line) for line in (block, column) if len(line) > 1 and all(n in line for n in numbers)]
+        return fitting[0] if fitting else None
 
     def _first(self, ranks: Sequence[str]) -> str:
         return min(ranks, key=lambda r: (self.places[r].cp, self.places[r].tp, r))

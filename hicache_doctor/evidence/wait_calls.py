@@ -9,6 +9,7 @@ Messages inside a coalesced group have no state of their own; they have that of 
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 from collections import Counter, defaultdict
@@ -81,7 +82,7 @@ units AS (
   SELECT *, close_at IS NOT NULL AND NOT coalesce(retired, false) AND coalesce(state, 'scheduled') = 'scheduled'
             AND (message OR op = 'coalesced' OR seq = close_seq) AS inside
   FROM closed)
-SELECT e, r, rank, artifact, record, g, seq, op, sizes, dtype, call_site, peer, ts, source, pos, blocking, message,
+SELECT e, r, rank, artifact, record, g, seq, op, sizes, dtype, state, call_site, peer, ts, source, pos, blocking, message,
        CASE WHEN inside THEN close_done ELSE done END AS done, CASE WHEN inside THEN close_at END AS unit,
        CASE WHEN inside THEN min(pos) OVER (PARTITION BY r, artifact, g, close_at, inside) ELSE pos END AS turn
 FROM units
@@ -110,8 +111,8 @@ ORDER BY c.g, c.seq, c.r, c.pos
 """
 # The oldest unfinished message of each pair and direction.
 MESSAGES_OPEN = """
-SELECT g, r, op, peer, arg_min(turn, pos) AS turn, arg_min(sizes, pos) AS sizes, arg_min(artifact, pos) AS artifact,
-       arg_min(dtype, pos) AS dtype
+SELECT g, r, op, peer, arg_min(seq, pos) AS seq, arg_min(call_site, pos) AS call_site, arg_min(turn, pos) AS turn, arg_min(sizes, pos) AS sizes, arg_min(artifact, pos) AS artifact,
+       arg_min(dtype, pos) AS dtype, arg_min(state, pos) AS state
 FROM recorded_call WHERE message AND NOT done AND peer IS NOT NULL GROUP BY ALL
 """
 LAST_CALLS = """
@@ -207,16 +208,34 @@ class _Reader:
         return [r for r in rows if r["rank"] not in own or _function(r["call_site"]) not in self.helper]
 
     def _members(self) -> dict[int, list[str]]:
-        """The members of each group: as listed, else those that took part and what is missing of their block."""
+        """The members of each group: as listed, else those that took part and the silent ones that belong to them."""
         seen: dict[int, list[int]] = defaultdict(list)
         for row in self.store.rows("SELECT DISTINCT g, n FROM recorded_call JOIN wait_rank USING (r) ORDER BY g, n"):
             seen[row["g"]].append(row["n"])
+        alike: dict[tuple[Any, ...], list[int]] = defaultdict(list)
+        for g, row in self.groups.items():
+            alike[(row["world"], row["descr"], row["backend"])].append(len(seen[g]))
+        silent = self._silent()
         out = {}
         for g, row in self.groups.items():
-            listed = [int(x) for x in (row["members"] or "").split(",") if x.strip().isdigit()]
-            numbers = listed or self.grid.block(seen[g]) or seen[g]
+            numbers = [int(x) for x in (row["members"] or "").split(",") if x.strip().isdigit()]
+            if not numbers:
+                sizes = alike[(row["world"], row["descr"], row["backend"])]
+                room = max(sizes) - len(seen[g]) if len(sizes) > 1 else len(silent)
+                belong = self.grid.block(seen[g]) or _progression(seen[g])
+                numbers = seen[g] + [n for n in belong if (row["world"], n) in silent][:room]
             out[g] = [self.grid.label(row["world"], n) for n in numbers]
         return out
+
+    def _silent(self) -> set[tuple[int, int]]:
+        """Ranks that must exist and have no dump: expected ones, and numbers left out between those that have one."""
+        dumped = {self.grid.numbers[r] for r in self.dumped if r in self.grid.numbers}
+        known = set(self.grid.numbers.values())
+        for world in {w for w, _ in dumped}:
+            numbers = [n for w, n in dumped if w == world]
+            if max(numbers) - min(numbers) < 2 * len(numbers) + 2:
+                known |= {(world, n) for n in range(min(numbers), max(numbers))}
+        return known - dumped
 
     # -- collectives --------------------------------------------------------------------------------------------
 
@@ -247,8 +266,12 @@ class _Reader:
             entry = entrants.get(member)
             if entry is not None:
                 first = self.turns.get((member, entry["artifact"]))
-                if not (entry["done"] or entry["blocking"]) and first is not None and first["turn"] < entry["turn"]:
+                if entry["done"] or entry["blocking"]:
+                    continue
+                if first is not None and first["turn"] < entry["turn"]:
                     absent[member] = ("queued_behind", _short(first))
+                elif entry["state"] == "scheduled" and any(e["state"] == "started" for e in entrants.values()):
+                    absent[member] = ("not_started", _short(entry))
             elif member not in self.dumped:
                 self._undumped(absent, member, waiting[0])
             else:
@@ -314,6 +337,8 @@ class _Reader:
                     lacks[peer] = ("queued_behind", _short(first))
                 elif _count(other["sizes"]) != _count(head["sizes"]) and None not in (other["sizes"], head["sizes"]):
                     lacks[peer] = ("other_size", other["sizes"])
+                elif head["state"] == "started" and other["state"] == "scheduled":
+                    lacks[peer] = ("not_started", _short(other))
             elif peer not in self.dumped:
                 self._undumped(lacks, peer, head)
             else:
@@ -395,6 +420,17 @@ def _odd(
         for rank, k in kinds.items()
         if k != kind
     }
+
+
+def _progression(numbers: Sequence[int]) -> list[int]:
+    """The numbers that continue an even row: between its ends, and one step beyond each."""
+    if len(numbers) < 2:
+        return []
+    step = min(b - a for a, b in itertools.pairwise(numbers))
+    if any((n - numbers[0]) % step for n in numbers):
+        return []
+    inner = [n for n in range(numbers[0], numbers[-1], step) if n not in numbers]
+    return [*inner, numbers[-1] + step, numbers[0] - step]
 
 
 def _count(sizes: str | None) -> int | None:

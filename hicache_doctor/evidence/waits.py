@@ -8,20 +8,24 @@ Only what is unfinished is looked at one by one; everything before it is left to
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from hicache_doctor.evidence import call_streams, wait_seen
 from hicache_doctor.evidence.grid import Grid, grid_of
 from hicache_doctor.evidence.places import PlaceRule
-from hicache_doctor.evidence.wait_calls import Call, Recorded, function_of, recorded
-from hicache_doctor.evidence.wait_graph import Graph, in_order
+from hicache_doctor.evidence.wait_calls import At, Call, Recorded, function_of, recorded
+from hicache_doctor.evidence.wait_graph import Graph, Sink, in_order
 
 if TYPE_CHECKING:
     from hicache_doctor.evidence.store import Store
 
 HELPER = "helper_vote"
 """The place of the cache's own threads (``places.yaml``): what they wait for does not hold up the scheduler."""
+CYCLE_COLUMNS = ("rank", "operation", "site", "grp", "seq", "artifact", "record", "line", "quote")
+MOST_PAIRS = 16
+"""Pairs of ranks of one circle whose orders of calls are compared."""
 MOST_EDGES = 4096
 """Rows of one call in ``wait_edge``; the graph has all of them."""
 
@@ -65,7 +69,7 @@ def derive(store: Store, settings: Mapping[str, Any], missing: Sequence[str], ru
     known |= {a.rank for c in calls for a in c.ranks}
     calls += wait_seen.from_logs(store, grid, known)
     call_streams.derive(store)
-    _write(store, grid, calls, found, at, set(missing), helper)
+    _Incident(store, grid, calls, found, at, set(missing), helper).write()
 
 
 def _placed(found: Recorded, rules: Sequence[PlaceRule], skip: set[str]) -> list[dict[str, Any]]:
@@ -87,41 +91,109 @@ def _placed(found: Recorded, rules: Sequence[PlaceRule], skip: set[str]) -> list
     return out
 
 
-def _write(
-    store: Store,
-    grid: Grid,
-    calls: Sequence[Call],
-    found: Recorded,
-    at: Mapping[str, Mapping[str, Any]],
-    missing: set[str],
-    helper: set[str],
-) -> None:
-    graph = Graph()
-    for call in calls:
-        graph.add(call.key, [a.rank for a in call.ranks], call.lacks, idle=call.idle)
-    own: dict[str, tuple[Call, Any]] = {}
-    for call in calls:
-        for here in call.ranks:
-            if call.lacks or here.rank not in own:
-                own.setdefault(here.rank, (call, here))
-    store.fill("wait_edge", [row for call in calls for row in _edges(call)])
-    nodes = {r: _node(r, own, found, at, missing) for r in [*grid.places, *grid.numbers]}
-    for rank in {r for c in calls for r in c.lacks}:
-        nodes.setdefault(rank, _node(rank, own, found, at, missing))
-    store.fill("wait_node", [nodes[r] for r in sorted(nodes, key=in_order)])
-    sinks = graph.sinks()
-    culprits = _culprits(graph, calls, nodes, found, at, missing)
-    store.fill("wait_culprit", [{"position": i} | c for i, c in enumerate(culprits)])
-    cycles = [s for s in sinks if s.cycle]
-    columns = ("rank", "operation", "site", "grp", "seq", "artifact", "record", "line", "quote")
-    store.fill(
-        "wait_cycle",
-        [
-            {"cycle": i, "position": k} | {c: nodes[rank][c] for c in columns}
-            for i, cycle in enumerate(cycles)
-            for k, rank in enumerate(cycle.ranks)
-        ],
-    )
+class _Incident:
+    """All calls of an incident, written down as tables."""
+
+    def __init__(
+        self,
+        store: Store,
+        grid: Grid,
+        calls: Sequence[Call],
+        found: Recorded,
+        at: Mapping[str, Mapping[str, Any]],
+        missing: set[str],
+        helper: set[str],
+    ) -> None:
+        self.store, self.calls, self.found, self.at = store, calls, found, at
+        self.missing, self.helper = missing, helper
+        self.own: dict[str, tuple[Call, At]] = {}
+        for call in sorted(calls, key=lambda c: not c.lacks):
+            for here in call.ranks:
+                self.own.setdefault(here.rank, (call, here))
+        ranks = {*grid.places, *grid.numbers, *self.own, *(r for c in calls for r in c.lacks)}
+        self.nodes = {rank: self._node(rank) for rank in sorted(ranks, key=in_order)}
+
+    def write(self) -> None:
+        """Fill the tables."""
+        graph = Graph()
+        for call in self.calls:
+            graph.add(call.key, [a.rank for a in call.ranks], call.lacks, idle=call.idle)
+        sinks = graph.sinks()
+        self.store.fill("wait_edge", [row for call in self.calls for row in _edges(call)])
+        self.store.fill("wait_node", list(self.nodes.values()))
+        self.store.fill("wait_culprit", [{"position": i} | c for i, c in enumerate(self._culprits(sinks))])
+        cycles = [s for s in sinks if s.cycle]
+        self.store.fill(
+            "wait_cycle",
+            [
+                {"cycle": i, "position": k} | {c: self.nodes[rank][c] for c in CYCLE_COLUMNS}
+                for i, cycle in enumerate(cycles)
+                for k, rank in enumerate(cycle.ranks)
+            ],
+        )
+
+    def _node(self, rank: str) -> dict[str, Any]:
+        empty = dict.fromkeys(("operation", "site", "grp", "seq", "artifact", "record", "line", "quote", "source"))
+        if rank in self.own:
+            call, here = self.own[rank]
+            return {"rank": rank, "state": "waiting", **_said(call, here), "source": here.source}
+        if rank in self.at:
+            p = self.at[rank]
+            where = {"operation": p["function"], "site": p["place"], "artifact": p["artifact"], "record": p["record"]}
+            where |= {"line": p["at_line"], "quote": p["quote"], "source": p["source"]}
+            return {**empty, "rank": rank, "state": "running", **where}
+        if rank in self.found.dumped:
+            return {**empty, "rank": rank, "state": "finished", "source": "flight_recorder"}
+        return {**empty, "rank": rank, "state": "no_dump"}
+
+    def _culprits(self, sinks: Sequence[Sink]) -> Iterator[dict[str, Any]]:
+        """Where waiting ends. Many ranks without a dump are many files that were not collected, not many culprits."""
+        shown = self.found.dumped | set(self.at) | set(self.own)
+        silent = [s for s in sinks if not s.cycle and self._silent(s.ranks[0])]
+        reasons = self._reasons()
+        named = False
+        for i, sink in enumerate(sinks):
+            if sink in silent and len(silent) > len(shown):
+                continue
+            odd = self._odd_one(sink) if sink.cycle else None
+            for rank in [odd] if odd else sink.ranks:
+                named = True
+                reason = "skipped" if odd else "no_dump" if sink in silent else reasons[rank]
+                if sink.cycle and not odd and not reason.startswith("other_"):
+                    reason = "cycle"
+                yield {"rank": rank, "reason": reason, "waiters": sink.waiters, "component": i} | self._cited(rank)
+        if not named and any(c.lacks and not c.idle for c in self.calls) and len(self.missing) <= len(shown):
+            for rank in sorted(filter(self._silent, self.missing), key=in_order):
+                yield {"rank": rank, "reason": "no_dump", "waiters": 0, "component": None} | self._cited(rank)
+
+    def _silent(self, rank: str) -> bool:
+        return rank in self.nodes and self.nodes[rank]["state"] == "no_dump"
+
+    def _cited(self, rank: str) -> dict[str, Any]:
+        return {c: self.nodes[rank][c] for c in ("operation", "site", "artifact", "record", "line", "quote")}
+
+    def _reasons(self) -> dict[str, str]:
+        """Why others lack each rank; what it called instead is told before anything else."""
+        why: dict[str, str] = {}
+        for call in self.calls:
+            for rank, (reason, _) in call.lacks.items():
+                why[rank] = reason if reason.startswith("other_") else why.get(rank, reason)
+        return why
+
+    def _odd_one(self, sink: Sink) -> str | None:
+        """The rank of a circle that left out a call which its peers made, where the order of their calls tells it."""
+        heads = self.found.heads
+        ranks = [r for r in sink.ranks if r in heads]
+        for lead, rank in itertools.islice(itertools.combinations(ranks, 2), MOST_PAIRS):
+            a, b = heads[lead], heads[rank]
+            if (a["g"], a["seq"]) == (b["g"], b["seq"]) or a["blocking"] != b["blocking"]:
+                continue
+            row = call_streams.pair(self.store, (lead, a["artifact"]), (rank, b["artifact"]), self.helper)
+            if row is not None:
+                break
+        named = self.store.rows("SELECT DISTINCT rank, kind FROM skipped_call")
+        skipped = {r["rank"] for r in named if r["kind"] == "skipped"} & set(ranks)
+        return skipped.pop() if len(skipped) == 1 else None
 
 
 def _edges(call: Call) -> Iterator[dict[str, Any]]:
@@ -131,69 +203,10 @@ def _edges(call: Call) -> Iterator[dict[str, Any]]:
             if rows >= MOST_EDGES:
                 return
             rows += 1
-            yield {"rank": here.rank, "on_rank": rank, "why": why, "detail": detail, **_said(call, here)} | {
-                "idle": call.idle,
-                "source": here.source,
-            }
+            row = {"rank": here.rank, "on_rank": rank, "why": why, "detail": detail, **_said(call, here)}
+            yield row | {"idle": call.idle, "source": here.source}
 
 
-def _said(call: Call, here: Any) -> dict[str, Any]:
+def _said(call: Call, here: At) -> dict[str, Any]:
     words = {"operation": call.op, "site": call.site, "grp": call.group, "seq": call.seq}
     return words | {"artifact": here.artifact, "record": here.record, "line": here.line, "quote": here.quote}
-
-
-def _node(
-    rank: str,
-    own: Mapping[str, tuple[Call, Any]],
-    found: Recorded,
-    at: Mapping[str, Mapping[str, Any]],
-    missing: set[str],
-) -> dict[str, Any]:
-    empty = dict.fromkeys(("operation", "site", "grp", "seq", "artifact", "record", "line", "quote", "source"))
-    if rank in own:
-        call, here = own[rank]
-        return {"rank": rank, "state": "waiting", **_said(call, here), "source": here.source}
-    if rank in at:
-        p = at[rank]
-        where = {"operation": p["function"], "site": p["place"], "artifact": p["artifact"], "record": p["record"]}
-        where |= {"line": p["at_line"], "quote": p["quote"], "source": p["source"]}
-        return {**empty, "rank": rank, "state": "running", **where}
-    if rank in found.dumped:
-        return {**empty, "rank": rank, "state": "finished", "source": "flight_recorder"}
-    return {**empty, "rank": rank, "state": "no_dump"}
-
-
-def _culprits(
-    graph: Graph,
-    calls: Sequence[Call],
-    nodes: Mapping[str, Mapping[str, Any]],
-    found: Recorded,
-    at: Mapping[str, Mapping[str, Any]],
-    missing: set[str],
-) -> Iterator[dict[str, Any]]:
-    """Where waiting ends. Many ranks without a dump are many files that were not collected, not many culprits."""
-    shown = found.dumped | set(at) | {a.rank for c in calls for a in c.ranks}
-    why: dict[str, str] = {}
-    for call in calls:
-        for rank, (reason, _) in call.lacks.items():
-            why[rank] = reason if reason.startswith("other_") else why.get(rank, reason)
-    columns = ("operation", "site", "artifact", "record", "line", "quote")
-    sinks = graph.sinks()
-    silent = [s for s in sinks if not s.cycle and nodes[s.ranks[0]]["state"] == "no_dump"]
-    named = 0
-    for i, sink in enumerate(sinks):
-        if sink in silent and len(silent) > len(shown):
-            continue
-        for rank in sink.ranks:
-            reason = "no_dump" if sink in silent else why.get(rank, "sink")
-            if sink.cycle and not reason.startswith("other_"):
-                reason = "cycle"
-            named += 1
-            yield {"rank": rank, "reason": reason, "waiters": sink.waiters, "component": i} | {
-                c: nodes[rank][c] for c in columns
-            }
-    waits = any(c.lacks and not c.idle for c in calls)
-    if waits and not named and 0 < len(missing) <= len(shown):
-        for rank in sorted(missing):
-            if nodes.get(rank, {}).get("state") == "no_dump":
-                yield {"rank": rank, "reason": "no_dump", "waiters": 0, "component": None} | dict.fromkeys(columns)
