@@ -60,16 +60,19 @@ ORDER BY g, r, pos
 """
 SHINGLE = 4
 
-# The last calls of two ranks in the groups that both are in, in the order in which each made them.
+# The last calls of two ranks in the groups that both are in, and the messages between them, as each made them.
 LAST = 512
 PAIR = f"""
 WITH own AS (
   SELECT c.rank, c.g, c.seq, c.op, {FUNCTION} AS site, c.sizes, c.turn, c.artifact, c.record, c.ts, c.call_site, k.grp,
-         k.descr
-  FROM recorded_call c JOIN call_group k ON k.g = c.g
-  WHERE c.rank IN (?, ?) AND c.artifact IN (?, ?) AND NOT c.message AND c.op <> 'coalesced' AND c.seq IS NOT NULL)
-SELECT * FROM own WHERE g IN (SELECT g FROM own GROUP BY g HAVING count(DISTINCT rank) = 2)
-QUALIFY row_number() OVER (PARTITION BY rank ORDER BY turn DESC) <= {LAST} ORDER BY rank, turn
+         k.descr, c.message, c.done, n.n, c.peer, c.pos
+  FROM recorded_call c JOIN call_group k ON k.g = c.g JOIN wait_rank n ON n.r = c.r
+  WHERE c.rank IN (?, ?) AND c.artifact IN (?, ?) AND c.op <> 'coalesced' AND c.seq IS NOT NULL)
+SELECT * FROM own x
+WHERE CASE WHEN message THEN peer IN (SELECT n FROM own) AND peer <> n
+           ELSE g IN (SELECT g FROM own WHERE NOT message GROUP BY g HAVING count(DISTINCT rank) = 2) END
+QUALIFY row_number() OVER (PARTITION BY rank ORDER BY pos DESC) <= {LAST}
+ORDER BY rank, turn, CASE WHEN message THEN CASE op WHEN 'send' THEN n ELSE peer END END, pos
 """
 
 Token = tuple[str, str | None, int]
@@ -133,7 +136,7 @@ def pair(
     rows = [r for r in store.rows(PAIR, [a[0], b[0], a[1], b[1]]) if r["site"] not in helper]
     one = [r for r in rows if r["rank"] == a[0]]
     two = [r for r in rows if r["rank"] == b[0]]
-    keys = [[(r["g"], r["seq"]) for r in own] for own in (one, two)]
+    keys = [_keys(own) for own in (one, two)]
     shared = set(keys[0]) & set(keys[1])
     start = [next((i for i, k in enumerate(own) if k in shared), len(own)) for own in keys]
     if start[0] == len(keys[0]) or keys[0][start[0]] != keys[1][start[1]]:
@@ -146,6 +149,30 @@ def pair(
     row = _said(one[i:], two[j:], one[:i])
     store.fill("skipped_call", [row])
     return row
+
+
+def _keys(rows: Sequence[dict[str, Any]]) -> list[tuple[Any, ...]]:
+    """What names the same call on both sides. Messages have no common number: they are counted from the last one of
+    their direction that both sides had done."""
+    ends: Counter[tuple[Any, ...]] = Counter()
+    for r in rows:
+        if r["message"]:
+            ends[_way(r)] += r["done"]
+    seen: Counter[tuple[Any, ...]] = Counter()
+    keys: list[tuple[Any, ...]] = []
+    for r in rows:
+        if r["message"]:
+            seen[_way(r)] += 1
+            keys.append((*_way(r), seen[_way(r)] - ends[_way(r)]))
+        else:
+            keys.append((r["g"], r["seq"]))
+    return keys
+
+
+def _way(row: Mapping[str, Any]) -> tuple[Any, ...]:
+    """The direction of a message, the same on both sides."""
+    ends = (row["n"], row["peer"]) if row["op"] == "send" else (row["peer"], row["n"])
+    return (row["g"], *ends)
 
 
 def _parted(members: Mapping[str, list[dict[str, Any]]]) -> list[dict[str, Any]]:
@@ -170,7 +197,9 @@ def _said(
     a: Sequence[dict[str, Any]], b: Sequence[dict[str, Any]], before: Sequence[dict[str, Any]]
 ) -> dict[str, Any]:
     """One row from the calls of two ranks at and behind their first difference."""
-    kind, calls = parting([_token(r) for r in a], [_token(r) for r in b], [_token(r) for r in before])
+    adjacent = all(len(x) > 1 and x[1]["turn"] - x[0]["turn"] <= 2 for x in (a, b))
+    tokens = [[_token(r) for r in rows] for rows in (a, b, before)]
+    kind, calls = parting(*tokens, adjacent=adjacent)
     if kind == "extra":  # the lead made calls that the other one did not: the same the other way round
         a, b = b, a
     missed, made = a[0], b[0]
@@ -195,13 +224,16 @@ def _said(
     }
 
 
-def parting(a: Sequence[Token], b: Sequence[Token], before: Sequence[Token]) -> tuple[str, int]:
+def parting(
+    a: Sequence[Token], b: Sequence[Token], before: Sequence[Token], *, adjacent: bool = True
+) -> tuple[str, int]:
     """How ``b`` parted from ``a`` at their first calls, which differ: ``skipped`` (b left out so many calls of a),
-    ``extra`` (a left out so many of b), ``swapped``, or ``parted`` where nothing tells. ``before``: what both did.
+    ``extra`` (a left out so many of b), ``swapped``, or ``parted`` where nothing tells. ``before``: what both did;
+    ``adjacent``: neither made other calls between its first two.
 
     The calls behind the difference decide; where there are none yet, what followed the same calls earlier does.
     """
-    if len(a) > 1 and len(b) > 1 and a[0] == b[1] and a[1] == b[0] and _agree(a[2:], b[2:]):
+    if adjacent and len(a) > 1 and len(b) > 1 and a[0] == b[1] and a[1] == b[0] and _agree(a[2:], b[2:]):
         return "swapped", 2
     best: list[tuple[int, str, int]] = []
     for n in range(1, MOST_SKIPPED + 1):
@@ -249,6 +281,8 @@ def _usual(before: Sequence[Token]) -> Token | None:
 
 
 def _token(row: Mapping[str, Any]) -> Token:
+    if row.get("message"):
+        return (f"message {_way(row)[1:]}", row["sizes"], row["g"])
     return (row["op"], row["site"] or row["sizes"], row["g"])
 
 

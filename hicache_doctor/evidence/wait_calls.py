@@ -78,10 +78,14 @@ closed AS (
          first_value(CASE WHEN op = 'coalesced' THEN done END IGNORE NULLS) OVER w AS close_done,
          first_value(CASE WHEN op = 'coalesced' THEN seq END IGNORE NULLS) OVER w AS close_seq
   FROM ended WINDOW w AS (PARTITION BY r, artifact, g ORDER BY pos ROWS BETWEEN CURRENT ROW AND UNBOUNDED FOLLOWING)),
+last AS (
+  SELECT *, last_value(CASE WHEN message THEN seq END IGNORE NULLS) OVER (
+    PARTITION BY r, artifact, g, close_at ORDER BY pos ROWS BETWEEN UNBOUNDED PRECEDING AND UNBOUNDED FOLLOWING) AS sent
+  FROM closed),
 units AS (
-  SELECT *, close_at IS NOT NULL AND NOT coalesce(retired, false) AND coalesce(state, 'scheduled') = 'scheduled'
-            AND (message OR op = 'coalesced' OR seq = close_seq) AS inside
-  FROM closed)
+  SELECT *, close_at IS NOT NULL AND (op = 'coalesced' OR NOT coalesce(retired, false)
+            AND coalesce(state, 'scheduled') = 'scheduled' AND seq = CASE WHEN message THEN sent ELSE close_seq END) AS inside
+  FROM last)
 SELECT e, r, rank, artifact, record, g, seq, op, sizes, dtype, state, call_site, peer, ts, source, pos, blocking, message,
        CASE WHEN inside THEN close_done ELSE done END AS done, CASE WHEN inside THEN close_at END AS unit,
        CASE WHEN inside THEN min(pos) OVER (PARTITION BY r, artifact, g, close_at, inside) ELSE pos END AS turn
@@ -109,11 +113,11 @@ ENTRANTS = """
 SELECT c.* FROM recorded_call c JOIN wanted w ON w.g = c.g AND w.seq = c.seq WHERE NOT c.message AND c.op <> 'coalesced'
 ORDER BY c.g, c.seq, c.r, c.pos
 """
-# The oldest unfinished message of each pair and direction.
+# The unfinished messages of each pair and direction, in the order in which they must meet.
 MESSAGES_OPEN = """
-SELECT g, r, op, peer, arg_min(seq, pos) AS seq, arg_min(call_site, pos) AS call_site, arg_min(turn, pos) AS turn, arg_min(sizes, pos) AS sizes, arg_min(artifact, pos) AS artifact,
-       arg_min(dtype, pos) AS dtype, arg_min(state, pos) AS state
-FROM recorded_call WHERE message AND NOT done AND peer IS NOT NULL GROUP BY ALL
+SELECT g, r, op, peer, row_number() OVER (PARTITION BY g, r, op, peer ORDER BY pos) AS nth, e, seq, call_site, turn,
+       sizes, artifact, dtype, state
+FROM recorded_call WHERE message AND NOT done AND peer IS NOT NULL
 """
 LAST_CALLS = """
 SELECT c.* FROM recorded_call c JOIN (
@@ -214,16 +218,20 @@ class _Reader:
             seen[row["g"]].append(row["n"])
         alike: dict[tuple[Any, ...], list[int]] = defaultdict(list)
         for g, row in self.groups.items():
-            alike[(row["world"], row["descr"], row["backend"])].append(len(seen[g]))
+            alike[(row["world"], row["descr"], row["backend"])].append(g)
         silent = self._silent()
         out = {}
         for g, row in self.groups.items():
             numbers = [int(x) for x in (row["members"] or "").split(",") if x.strip().isdigit()]
             if not numbers:
                 sizes = alike[(row["world"], row["descr"], row["backend"])]
-                room = max(sizes) - len(seen[g]) if len(sizes) > 1 else len(silent)
-                belong = self.grid.block(seen[g]) or _progression(seen[g])
-                numbers = seen[g] + [n for n in belong if (row["world"], n) in silent][:room]
+                largest = max(len(seen[x]) for x in sizes)
+                # Groups of one member, or one group only, do not tell how many members there must be.
+                room = largest - len(seen[g]) if len(sizes) > 1 and largest > 1 else len(silent)
+                free = {n for w, n in silent if w == row["world"]}
+                belong = _like(seen[g], [seen[x] for x in sizes if len(seen[x]) > len(seen[g])], free)
+                belong = belong or self.grid.block(seen[g]) or _progression(seen[g])
+                numbers = seen[g] + [n for n in belong if n in free and n not in seen[g]][:room]
             out[g] = [self.grid.label(row["world"], n) for n in numbers]
         return out
 
@@ -231,6 +239,7 @@ class _Reader:
         """Ranks that must exist and have no dump: expected ones, and numbers left out between those that have one."""
         dumped = {self.grid.numbers[r] for r in self.dumped if r in self.grid.numbers}
         known = set(self.grid.numbers.values())
+        known |= {(w, m) for w, n in dumped for m in self.grid.block([n]) or ()}
         for world in {w for w, _ in dumped}:
             numbers = [n for w, n in dumped if w == world]
             if max(numbers) - min(numbers) < 2 * len(numbers) + 2:
@@ -322,7 +331,9 @@ class _Reader:
     def _messages(self, heads: list[dict[str, Any]]) -> list[Call]:
         if not heads:
             return []
-        open_ = {(m["g"], m["r"], m["op"], m["peer"]): m for m in self.store.rows(MESSAGES_OPEN)}
+        rows = self.store.rows(MESSAGES_OPEN)
+        open_ = {(m["g"], m["r"], m["op"], m["peer"], m["nth"]): m for m in rows}
+        nth = {m["e"]: m["nth"] for m in rows}
         calls = []
         for head in heads:
             world, own = self.grid.numbers[head["rank"]]
@@ -330,7 +341,7 @@ class _Reader:
                 continue
             peer = self.grid.label(world, head["peer"])
             lacks: dict[str, tuple[str, str | None]] = {}
-            other = open_.get((head["g"], self.index.get(peer, -1), MESSAGES[head["op"]], own))
+            other = open_.get((head["g"], self.index.get(peer, -1), MESSAGES[head["op"]], own, nth[head["e"]]))
             if other is not None:
                 first = self.turns.get((peer, other["artifact"]))
                 if first is not None and first["turn"] < other["turn"]:
@@ -343,7 +354,7 @@ class _Reader:
                 self._undumped(lacks, peer, head)
             else:
                 lacks[peer] = ("no_message", None)
-            calls.append(self._call((head["g"], head["rank"], head["op"], head["peer"]), [head], lacks))
+            calls.append(self._call((head["g"], head["e"]), [head], lacks))
         return calls
 
     # -- after the time-out -------------------------------------------------------------------------------------
@@ -420,6 +431,16 @@ def _odd(
         for rank, k in kinds.items()
         if k != kind
     }
+
+
+def _like(numbers: Sequence[int], whole: Iterable[Sequence[int]], free: set[int]) -> list[int]:
+    """The members that a group has if it is one of its whole siblings moved along: all others must be ``free``."""
+    for sibling in whole:
+        for anchor in sibling if numbers else ():
+            moved = [n + numbers[0] - anchor for n in sibling]
+            if set(numbers) <= set(moved) and set(moved) <= free | set(numbers):
+                return moved
+    return []
 
 
 def _progression(numbers: Sequence[int]) -> list[int]:

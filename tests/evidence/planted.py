@@ -120,6 +120,9 @@ def _spoil(made: Planted, rank: Rank, rng: random.Random, kinds: dict[str, dict[
             return False
         del items[rng.choice(fitting)]
         made.skips = rank.number
+        if world.backend == "gloo" and world.tp == 1 and rank.number:
+            # Beside the skipped calls the two ranks share only messages, which gloo's recorder does not hold.
+            made.answer = made.circle = {rank.number - 1, rank.number}
     elif kind == "swapped":
         at = [i for i in late if items[i].site == "recv_requests"]
         if not at:
