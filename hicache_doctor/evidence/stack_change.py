@@ -25,7 +25,7 @@ CREATE OR REPLACE TABLE stack_change (
 OVER = "CREATE OR REPLACE TABLE stack_over (stack VARCHAR)"
 STANDING = """
 CREATE OR REPLACE VIEW standing AS
-SELECT * FROM place WHERE source <> 'traceback' AND stack NOT IN (SELECT stack FROM stack_over)
+SELECT * FROM place WHERE source <> 'traceback' AND (stack IS NULL OR stack NOT IN (SELECT stack FROM stack_over))
 """
 STACKS = """
 SELECT s.*, a.taken, a.clock, p.side, p.place FROM stack s

@@ -19,6 +19,7 @@ from hicache_doctor.evidence import (
     slopes,
     stack_change,
     streams,
+    waits,
 )
 from hicache_doctor.knowledge.records import knowledge_as_of
 from hicache_doctor.signatures import missing
@@ -66,6 +67,10 @@ last AS (
   FROM lines l JOIN ends e ON e.artifact = l.artifact AND e.rank IS NOT DISTINCT FROM l.rank AND l.line < e.line)
 SELECT * FROM last WHERE n <= ? ORDER BY rank, line
 """
+WAITING = """
+SELECT n.rank FROM wait_node n WHERE n.state = 'waiting'
+  AND EXISTS (SELECT 1 FROM wait_edge e WHERE e.rank = n.rank AND NOT e.idle) ORDER BY n.rank
+"""
 
 
 def diagnose(store: Store, base: RuleBase, *, explain: bool = False) -> Verdict:
@@ -82,8 +87,9 @@ def diagnose(store: Store, base: RuleBase, *, explain: bool = False) -> Verdict:
 
 
 def derive(store: Store, base: RuleBase) -> Facts:
-    """Fill the derived tables (places, what changed between dumps, streams, shapes, roles, missing ranks) and gather the facts."""
-    places.derive(store, places.load_places(base.places), sides.load_sides(base.sides))
+    """Fill the derived tables (places, changes between dumps, streams, shapes, roles, waits, …) and gather the facts."""
+    place_rules = places.load_places(base.places)
+    places.derive(store, place_rules, sides.load_sides(base.sides))
     stack_change.derive(store)
     facts = gather(store)
     page = facts.settings.get("page_size")
@@ -96,12 +102,16 @@ def derive(store: Store, base: RuleBase) -> Facts:
     roles.derive(store)
     store.con.execute("CREATE OR REPLACE TABLE missing_rank (rank VARCHAR)")
     store.fill("missing_rank", [{"rank": r} for r in facts.missing])
+    waits.derive(store, facts.settings, facts.missing, place_rules)
     return facts
 
 
 def rule_hangs(rule: Rule, evaluator: Evaluator) -> bool:
     """Whether the stacks of all ranks would say more: a hang, named or not."""
-    return rule.form == "C" or (rule.kind != "signature" and evaluator.answer("hang_seen").value == "yes")
+    if rule.kind in {"healthy", "out_of_scope"}:
+        return False
+    seen = (evaluator.answer(name).value == "yes" for name in ("hang_seen", "waits_found"))
+    return rule.form == "C" or (rule.kind != "signature" and any(seen))
 
 
 class _Dress:
@@ -113,12 +123,14 @@ class _Dress:
         self._store, self._base, self._facts = store, base, facts
         self._evaluator, self._rule, self._leaf = evaluator, rule, leaf
         self._phrases = base.phrases
+        self._waits = rule_hangs(rule, evaluator)
 
     def verdict(self, steps: list[Any], explain: bool) -> Verdict:
         rule, facts = self._rule, self._facts
         candidates = Candidates(self._base, self._evaluator, facts)
         confidence, because = self._confidence(candidates)
-        culprits, victims = self._culprits(), self._victims()
+        culprits = self._culprits()
+        victims = self._victims(culprits)
         first = self._first_rank(culprits)
         tree = facts.tree
         pr = self._leaf.root_cause_pr or root_cause(rule, tree)
@@ -173,7 +185,10 @@ class _Dress:
         rank: str | None = self._store.value(
             "SELECT rank FROM rank_role WHERE role = 'first' ORDER BY position LIMIT 1"
         )
-        return rank or (self._parted_rank() if self._rule.first_rank == "role" else None)
+        if rank is None and self._rule.first_rank == "role":
+            rank = self._parted_rank()
+        # Where nothing was raised and nothing parted: the one rank that all waiting ends at.
+        return rank or (culprits[0] if self._waits and len(culprits) == 1 else None)
 
     def _parted_rank(self) -> str | None:
         """Where nothing was raised: the rank that decided otherwise first, as the probes show it."""
@@ -191,12 +206,17 @@ class _Dress:
             "SELECT rank FROM rank_role WHERE role = 'first' AND rank IS NOT NULL ORDER BY position"
         )
         parted = self._parted_rank()
-        return [r["rank"] for r in rows] or ([parted] if parted else [])
+        first = [r["rank"] for r in rows] or ([parted] if parted else [])
+        if first or not self._waits:
+            return first
+        return [r["rank"] for r in self._store.rows("SELECT rank FROM wait_culprit ORDER BY position")]
 
-    def _victims(self) -> list[str]:
+    def _victims(self, culprits: list[str]) -> list[str]:
         rows = self._store.rows("SELECT rank FROM rank_role WHERE role = 'victim' AND rank IS NOT NULL ORDER BY rank")
         named = [r["rank"] for r in rows] + self._named(self._rule.victims_from)
-        return sorted(dict.fromkeys(named))
+        if self._waits:
+            named += [r["rank"] for r in self._store.rows(WAITING)] if culprits else []
+        return sorted(v for v in dict.fromkeys(named) if v not in culprits)
 
     def _named(self, evidence: str | list[str] | None) -> list[str]:
         """The ranks that the rows of some evidence name."""
