@@ -1,4 +1,4 @@
-"""Core files of real processes, written by hand from ``/proc``: what the kernel would write, wherever it would put it."""
+"""Core files of real processes, written by hand from ``/proc``: a test must not depend on where the kernel puts them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 
 TITLE = "sglang::scheduler_PP1_TP0"
 PAGE = 4096
-TARGET = '''
+TARGET = """
 import resource, threading
 
 resource.setrlimit(resource.RLIMIT_CORE, (resource.RLIM_INFINITY, resource.getrlimit(resource.RLIMIT_CORE)[1]))
@@ -39,8 +39,16 @@ def run_scheduler_process():
     Scheduler().event_loop_pp(never)
 
 run_scheduler_process()
-'''
-MAIN = ["wait", "wait", "_all_reduce_attn_groups", "writing_check", "event_loop_pp", "run_scheduler_process", "<module>"]
+"""
+MAIN = [
+    "wait",
+    "wait",
+    "_all_reduce_attn_groups",
+    "writing_check",
+    "event_loop_pp",
+    "run_scheduler_process",
+    "<module>",
+]
 
 
 @contextmanager

@@ -61,7 +61,7 @@ def test_a_core_names_its_rank_its_end_and_where_its_threads_stood(core: Path, t
     (death,) = (r for r in result.rows if isinstance(r, Sample))
     assert (death.name, death.value, death.rank, death.pid) == ("death_signal", 6.0, "PP1 TP0", stack.pid)
     assert [r.id for r in result.rows if isinstance(r, Rank)] == ["PP1 TP0"]
-    version = "%d.%d" % sys.version_info[:2]
+    version = f"{sys.version_info[0]}.{sys.version_info[1]}"
     assert [r.value for r in result.rows if isinstance(r, Setting) and r.key == "python_version"] == [version]
     assert result.artifact.read == "all" and "2 stacks by pystack" in result.artifact.note
 
@@ -127,9 +127,7 @@ def test_a_core_of_another_machine_names_the_file_that_is_not_here(core: Path, t
     assert "which the core is of, is not on this machine" in note and "in the image that it ran in" in note
 
 
-def test_py_spy_is_asked_when_pystack_is_not_there(
-    core: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_py_spy_is_asked_when_pystack_is_not_there(core: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tool = tmp_path / "py-spy"
     frame = {"name": "HiRadixCache.writing_check", "filename": "/a/hiradix_cache.py", "line": 9}
     thread = {"pid": 0, "os_thread_id": elf_core.read(core).pid, "active": False, "owns_gil": True, "frames": [frame]}
@@ -166,9 +164,7 @@ def test_a_tool_that_misbehaves_costs_a_line(
     assert stacks.dump is None and why in stacks.why
 
 
-def test_a_large_core_is_no_allowance_for_memory(
-    core: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_large_core_is_no_allowance_for_memory(core: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tool = tmp_path / "py-spy"
     tool.write_text(f"#!{sys.executable}\nimport time\nx = b'x' * (400 << 20)\ntime.sleep(600)\n")
     tool.chmod(0o700)

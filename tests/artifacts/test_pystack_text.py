@@ -81,7 +81,9 @@ def test_a_core_says_whose_it_is_and_what_ended_it() -> None:
     sent = parse(CORE.replace("SIGABRT", "SIGABRT sent by pid 9"))
     assert [r.labels["own"] for r in sent if isinstance(r, Sample)] == [False]
     fault = "The process died due a segmentation fault accessing address: 0x10"
-    (death,) = (r for r in parse(CORE.replace("The process died due receiving signal SIGABRT", fault)) if isinstance(r, Sample))
+    (death,) = (
+        r for r in parse(CORE.replace("The process died due receiving signal SIGABRT", fault)) if isinstance(r, Sample)
+    )
     assert (death.value, death.labels["address"], death.labels["own"]) == (11.0, "0x10", True)
     assert not [r for r in parse(CORE.replace("SIGABRT", "SIGSTOP")) if isinstance(r, Sample)], "gcore ends nothing"
 

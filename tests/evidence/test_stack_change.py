@@ -65,9 +65,7 @@ def test_other_frames_are_a_rank_that_goes_on_and_accuse_nobody() -> None:
 
 
 def test_what_was_before_the_last_change_is_over() -> None:
-    (row,), standing = changes(
-        *dump("a.txt", FORWARD, nth=0), *dump("a.txt", VOTE, nth=1), *dump("a.txt", VOTE, nth=2)
-    )
+    (row,), standing = changes(*dump("a.txt", FORWARD, nth=0), *dump("a.txt", VOTE, nth=1), *dump("a.txt", VOTE, nth=2))
     assert (row["dumps"], row["same"], row["moved"]) == (3, 2, False)
     assert standing == {"a.txt:1:PP0 TP0:7:pyspy", "a.txt:2:PP0 TP0:7:pyspy"}
 
