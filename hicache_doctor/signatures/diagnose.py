@@ -72,7 +72,7 @@ def diagnose(store: Store, base: RuleBase, *, explain: bool = False) -> Verdict:
 
 
 def derive(store: Store, base: RuleBase) -> Facts:
-    """Fill the derived tables (places, changes of stacks, streams, shapes, roles, missing ranks) and gather the facts."""
+    """Fill the derived tables (places, stack changes, streams, shapes, roles, missing ranks) and gather the facts."""
     places.derive(store, places.load_places(base.places), sides.load_sides(base.sides))
     stack_change.derive(store)
     facts = gather(store)

@@ -1,4 +1,4 @@
-"""Core files of real processes, written by hand from ``/proc``: a test must not depend on where the kernel puts them."""
+"""Core files of real processes, written by hand from ``/proc``: no test depends on where the kernel puts its own."""
 
 from __future__ import annotations
 

@@ -7,6 +7,7 @@ import importlib.util
 import json
 import lzma
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -127,6 +128,22 @@ def test_a_core_of_another_machine_names_the_file_that_is_not_here(core: Path, t
     assert "which the core is of, is not on this machine" in note and "in the image that it ran in" in note
 
 
+@needs_pystack
+def test_another_build_of_python_is_not_believed(core: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from pystack.engine import CoreFileAnalyzer
+
+    exe = os.path.realpath(sys.executable)
+    built = {file: of_core for file, of_core, _ in CoreFileAnalyzer(str(core), exe).extract_build_ids()}
+    if not built.get(exe):
+        pytest.skip("this Python was linked without a build id")
+    other = tmp_path / "core"
+    other.write_bytes(core.read_bytes().replace(bytes.fromhex(built[exe]), b"\x11" * (len(built[exe]) // 2)))
+    monkeypatch.setattr(core_stacks, "pyspy_here", lambda: None)
+    result = read(other, tmp_path / "spool")
+    assert not [r for r in result.rows if isinstance(r, Stack)]
+    assert f"{exe} here is another build than the one that the core was made of" in result.artifact.note
+
+
 def test_py_spy_is_asked_when_pystack_is_not_there(core: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tool = tmp_path / "py-spy"
     frame = {"name": "HiRadixCache.writing_check", "filename": "/a/hiradix_cache.py", "line": 9}
@@ -181,6 +198,22 @@ def test_pystack_lives_within_limits(core: Path, tmp_path: Path) -> None:
     limits = core_stacks.Limits(memory=16 << 20)
     stacks = core_stacks.read(core, elf_core.read(core), "core", tmp_path, limits)
     assert stacks.dump is None and "pystack: " in stacks.why
+
+
+@pytest.mark.long
+@needs_pystack
+@pytest.mark.parametrize("seed", range(12))
+def test_a_core_with_damaged_memory_costs_no_more_than_its_stacks(core: Path, tmp_path: Path, seed: int) -> None:
+    dice = random.Random(seed)
+    data = bytearray(core.read_bytes())
+    for _ in range(dice.choice([1, 30, 3000])):
+        at = dice.randrange(dice.choice([1 << 14, len(data)]) - 8)
+        data[at : at + 8] = dice.randbytes(8)
+    damaged = tmp_path / "core"
+    damaged.write_bytes(data)
+    result = read(damaged, tmp_path / "spool")
+    assert "our reader failed" not in result.artifact.note and len(result.artifact.note) < 2000
+    assert len([r for r in result.rows if isinstance(r, Stack)]) <= 4096
 
 
 def test_a_full_disk_ends_the_unpacking(core: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
