@@ -53,7 +53,7 @@ def _threads(core: str, executable: str) -> list[dict[str, Any]]:
     from pystack.engine import CoreFileAnalyzer, NativeReportingMode, get_process_threads_for_core
 
     for file, of_core, of_file in CoreFileAnalyzer(core, executable).extract_build_ids():
-        if "python" in Path(file).name and of_core and of_file and of_core != of_file:
+        if Path(file).name.startswith(("python", "libpython")) and of_core and of_file and of_core != of_file:
             raise ValueError(f"{file} here is another build than the one that the core was made of")
     try:
         found = get_process_threads_for_core(core, executable, native_mode=NativeReportingMode.ALL)

@@ -102,7 +102,8 @@ def _rows(core: ElfCore, artifact: str) -> list[Row]:
 
 def _summary(core: ElfCore) -> str:
     who = Scrubber().line(core.command or core.name or "a process")
-    parts = [f"{who} (pid {core.pid}): {_end(core)}"]
+    number = "" if core.pid is None else f" (pid {core.pid})"
+    parts = [f"{who}{number}: {_end(core)}"]
     if core.python is not None:
         parts.append(f"Python {core.python}")
     parts.append(f"{len(core.threads)} threads")

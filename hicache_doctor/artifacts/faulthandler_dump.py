@@ -1,4 +1,4 @@
-"""faulthandler output: ``Fatal Python error: …``, ``Thread 0x… (most recent call first):``, ``File "x", line N in f``."""
+"""faulthandler: ``Fatal Python error: …``, ``Thread 0x… (most recent call first):``, ``File "x", line N in f``."""
 
 from __future__ import annotations
 

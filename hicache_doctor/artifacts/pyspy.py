@@ -12,6 +12,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
+from hicache_doctor.artifacts import clock_text
 from hicache_doctor.artifacts.call_order import innermost_first
 from hicache_doctor.artifacts.process_title import rank_of_title
 from hicache_doctor.artifacts.stack_dump import (
@@ -40,6 +41,8 @@ _SECTION = re.compile(r"^\s{4,}(Arguments|Locals):\s*$")
 _LOCAL = re.compile(r"^\s{6,}([A-Za-z_.]\w*): (.*)$")
 # C++ symbols may be long; log records of 100 kB are no frames.
 _LONGEST = 8000
+# `date` before a dump, or a heading with the time: longer lines are something else's.
+_HEADLINE = 64
 
 
 def looks_like_pyspy(text: str) -> bool:
@@ -77,6 +80,7 @@ class _Reader:
         self.thread: Thread | None = None
         self.announced: int | None = None
         self.in_locals = False
+        self.ts: float | None = None
 
     def feed(self, number: int, text: str) -> None:
         if not text.strip():
@@ -97,6 +101,8 @@ class _Reader:
             self._thread(number, m)
         elif not (self._local(number, text) or self._frame(number, text)):
             self.end_dump()
+            if len(text) <= _HEADLINE and (at := clock_text.seconds(text.strip("=-# \t"))) is not None:
+                self.ts = at
 
     def _open(self, number: int) -> Dump:
         if self.dump is None:
@@ -150,6 +156,7 @@ class _Reader:
         dump, self.dump, self.thread, self.in_locals = self.dump, None, None, False
         if dump is None:
             return
+        dump.ts = self.ts
         self.announced = None
         if not dump.threads and dump.python is None:
             return

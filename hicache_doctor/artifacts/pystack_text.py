@@ -1,4 +1,4 @@
-"""What ``pystack remote`` and ``pystack core`` print: threads outermost frame first, perhaps facts of a core before them.
+"""What ``pystack remote`` and ``pystack core`` print: threads, outermost frame first, perhaps a core's facts before.
 
 The facts (process, arguments, signal) are those of the core; ``pystack remote`` says nothing of the process, but the
 main thread's id is the process' own.
@@ -123,9 +123,8 @@ class _Reader:
         assert self._thread is not None
         if _SECTION.match(text):
             self._in_locals = True
-        elif self._in_locals and (m := _LOCAL.match(text)) and self._thread.frames:
-            if scalar(m[2].strip()):
-                self._thread.frames[-1].locals[m[1]] = m[2].strip()
+        elif self._in_locals and (m := _LOCAL.match(text)) and self._thread.frames and scalar(m[2].strip()):
+            self._thread.frames[-1].locals[m[1]] = m[2].strip()
         return text.startswith("      ")
 
     def _extend(self, number: int) -> None:

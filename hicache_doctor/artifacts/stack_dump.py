@@ -56,7 +56,8 @@ class Thread:
 
 @dataclass(slots=True)
 class Dump:
-    """One process at one moment. ``dump`` counts dumps of the same process in the same text, 0 first.
+    """One process at one moment. ``dump`` counts dumps of the same process in the same text, 0 first; ``ts`` is what a
+    line before it says of the time (``date; py-spy dump …``).
 
     ``reason`` is faulthandler's (``Segmentation fault``); ``source`` is pyspy, faulthandler or pystack.
     """
@@ -72,6 +73,7 @@ class Dump:
     threads: list[Thread] = field(default_factory=list)
     reason: str | None = None
     dump: int = 0
+    ts: float | None = None
 
     @property
     def main(self) -> Thread | None:
@@ -133,7 +135,7 @@ def rows(dump: Dump, rank: str | None = None, ts: float | None = None, life: int
             line=t.line,
             line_end=t.line_end,
             record=t.record,
-            ts=ts,
+            ts=ts if ts is not None else dump.ts,
             rank=dump.rank or rank,
             pid=dump.pid,
             source="pyspy" if dump.source == "pystack" else dump.source,

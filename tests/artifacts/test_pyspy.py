@@ -101,6 +101,14 @@ def test_the_rank_is_in_the_process_title(title: str, rank: str | None) -> None:
     assert pyspy.parse_text(numbered(text), "x")[0].rank == rank
 
 
+def test_a_time_before_the_dumps_is_theirs() -> None:
+    one = 'Process 7: sglang::scheduler_PP0_TP0\nThread 7 (idle): "MainThread"\n    f (a.py:1)\n    g (a.py:2)\n'
+    text = one + "\nTue Dec  1 03:40:35 UTC 2026\n" + one + one + "=== 2026-12-01 03:40:45 ===\n" + one
+    dumps = pyspy.parse_text(numbered(text), "x")
+    assert [d.ts for d in dumps] == [None, 1796096435.0, 1796096435.0, 1796096445.0]
+    assert [r.ts for r in pyspy.rows(dumps[3], ts=5.0) if isinstance(r, Stack)] == [5.0]
+
+
 def test_other_text_is_no_dump() -> None:
     assert not pyspy.looks_like_pyspy("[2026-01-01 00:00:00 TP0] Prefill batch, #new-seq: 1 (x)\n" * 5)
     assert pyspy.parse_text(numbered("Process 3: loading\nhello (world)\n"), "x") == []
