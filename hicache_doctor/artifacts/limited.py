@@ -8,6 +8,7 @@ buffers, never a pickle.
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 import os
 import signal
@@ -28,6 +29,7 @@ MOST_CHILDREN = 4
 WALL_SECONDS, WALL_SECONDS_PER_MIB = 60.0, 0.5
 PATIENCE = 3  # so many files may take all the time that there is; those after them get little
 _LARGEST_HEADER, _LARGEST_ANSWER = 64 << 20, 2 << 30
+_PIPE = 1 << 20
 _START = "import sys; sys.path.append(sys.argv[1]); from hicache_doctor.artifacts.limited_child import main; main()"
 
 
@@ -140,7 +142,11 @@ def _start() -> subprocess.Popen[bytes]:
     root = str(Path(__file__).resolve().parents[2])
     # Isolated and without site packages: nothing but the standard library, whatever the environment says.
     command = [sys.executable, "-I", "-S", "-X", "utf8", "-c", _START, root]
-    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, cwd="/")
+    child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, cwd="/")
+    for stream in (child.stdin, child.stdout):
+        with contextlib.suppress(OSError, AttributeError):  # only for speed: a user has so much of it
+            fcntl.fcntl(stream or 0, fcntl.F_SETPIPE_SZ, _PIPE)
+    return child
 
 
 def _end(child: subprocess.Popen[bytes]) -> None:

@@ -7,11 +7,12 @@ are checked to be numbers, texts are cut, every text is sent once. Imports the s
 
 from __future__ import annotations
 
+import contextlib
 import json
 import marshal
 from array import array
-from collections.abc import Iterable, Iterator
-from itertools import pairwise
+from collections.abc import Iterable, Iterator, Sequence
+from operator import gt, itemgetter
 from typing import Any
 
 from hicache_doctor.artifacts.plain_pickle import Refused, load
@@ -21,7 +22,11 @@ NONE = -(1 << 63)
 LONGEST_NAME, LONGEST_SIZES, LONGEST_MEMBERS = 120, 200, 20_000
 MOST_GROUPS, MOST_FRAMES = 4096, 100
 MOST_TEXTS = 1 << 16
-_LOOKED_AT = 100
+_LOOKED_AT, _TORCH_FRAMES = 100, 6
+_KEYS = (
+    "pg_id", "collective_seq_id", "time_created_ns", "process_group", "profiling_name", "state", "input_sizes",
+    "input_dtypes", "retired", "thread_id", "frames",
+)  # fmt: skip
 _TORCH = ("-packages/torch/", "/torch/distributed/")
 # No entry of a real dump takes fewer bytes: a dump that has more of them repeats one by its number.
 _LEAST_BYTES = 16
@@ -69,24 +74,22 @@ def columns(dump: Any, size: int) -> Columns:
     if len(all_entries) * _LEAST_BYTES > size:
         raise Refused(f"has {len(all_entries)} entries in {size} bytes")
     entries = [e for e in all_entries if type(e) is dict]
-    records = _numbers(entries, "record_id")
-    if any(a > b for a, b in pairwise(records)):
+    records = _numbers([e.get("record_id") for e in entries])
+    if any(map(gt, records.tolist(), records[1:].tolist())):
         order = sorted(range(len(entries)), key=records.__getitem__)
         entries = [entries[i] for i in order]
         records = array("q", [records[i] for i in order])
-    created = _created(entries)
-    groups, group = _groups(entries)
-    ops, op = _texts(entries, "profiling_name", LONGEST_NAME)
-    states, state = _texts(entries, "state", LONGEST_NAME)
-    shapes, shape = _shapes(entries)
-    sites, site = _sites(entries)
-    if max(len(groups), len(ops), len(states)) > MOST_TEXTS:
+    ids, sequence, created, pairs, names, states, sizes, types, retired, threads, frames = _taken(entries)
+    pg = _numbers(ids)
+    groups, group = _groups(pairs)
+    ops, op = _texts(names)
+    conditions, state = _texts(states)
+    shapes, shape = _shapes(sizes, types)
+    sites, site = _sites(frames)
+    if max(len(groups), len(ops), len(conditions)) > MOST_TEXTS:
         raise Refused("names more groups or operations than a job can have")
-    retired = _retired(entries)
-    sequence = _numbers(entries, "collective_seq_id", "seq_id")
-    pg = _numbers(entries, "pg_id")
-    names = [e.get("thread_id") for e in entries]
-    threads = {t if type(t) is str else _text(t, 40): i for i, t in enumerate(names)}  # of each, its last operation
+    done = array("b", [-1 if r is None else 1 if r else 0 for r in retired])
+    last = _last(threads)
     header = {
         "version": _text(dump.get("version"), 20),
         "library": _text(dump.get("comm_lib_version") or dump.get("nccl_version"), 40),
@@ -96,72 +99,92 @@ def columns(dump: Any, size: int) -> Columns:
         "others": len(all_entries) - len(entries),
         "groups": groups,
         "ops": ops,
-        "states": states,
+        "states": conditions,
         "shapes": shapes,
         "sites": sites,
         "config": _config(dump.get("pg_config")),
         "status": _status(dump.get("pg_status")),
-        "ids": sorted({(p, g) for p, g in zip(pg, group, strict=True) if p != NONE})[:MOST_GROUPS],
-        "last": sorted(threads.values())[-MOST_GROUPS:],
-        "stacks": list(_stacks(entries, records, retired, len(threads) < 2)),
+        "ids": _ids(pg, group),
+        "last": last[-MOST_GROUPS:],
+        "stacks": list(_stacks(entries, records, done, len(last) < 2)),
     }
-    return header, [records, sequence, created, group, op, state, shape, site, retired]
+    return header, [records, _numbers(sequence), _numbers(created), group, op, state, shape, site, done]
 
 
-def _numbers(entries: list[Entry], key: str, *older: str) -> array[int]:
-    """One number an entry; ``older``: what the key was called before."""
+def _taken(entries: list[Entry]) -> list[Sequence[Any]]:
+    """The values of all entries by key, None where there is none."""
     try:
-        return array("q", [e[key] for e in entries])
-    except (KeyError, TypeError, OverflowError):
-        names = (key, *older)
-        values = [_whole(next((e[n] for n in names if n in e), None)) for e in entries]
-        return array("q", [NONE if v is None else v for v in values])
+        # In one pass, because a look at an entry costs more than taking something from it.
+        columns = list(zip(*map(itemgetter(*_KEYS), entries), strict=True))
+        return list(columns) if columns else [() for _ in _KEYS]
+    except KeyError:
+        return [_older(entries, key) for key in _KEYS]
 
 
-def _created(entries: list[Entry]) -> array[int]:
-    """When each was issued, in nanoseconds since the epoch."""
-    if entries and "time_created_ns" not in entries[0] and "time_created_us" in entries[0]:
-        return array("q", [t if t == NONE else t * 1000 for t in _numbers(entries, "time_created_us")])
-    return _numbers(entries, "time_created_ns")
+def _older(entries: list[Entry], key: str) -> list[Any]:
+    """The values of ``key``, or of what it was called before."""
+    if key == "process_group":
+        return [e.get(key) or (e.get("pg_name", e.get("pg_id")), e.get("pg_desc")) for e in entries]
+    if key == "collective_seq_id":
+        return [e.get(key, e.get("seq_id")) for e in entries]
+    if key == "time_created_ns":
+        return [e.get(key, _thousandfold(e.get("time_created_us"))) for e in entries]
+    return [e.get(key) for e in entries]
 
 
-def _texts(entries: list[Entry], key: str, longest: int) -> tuple[list[str], array[int]]:
+def _thousandfold(value: Any) -> int | None:
+    number = _whole(value)
+    return None if number is None else number * 1000
+
+
+def _numbers(values: Sequence[Any]) -> array[int]:
+    try:
+        return array("q", values)
+    except (TypeError, OverflowError):
+        found = [_whole(v) for v in values]
+        return array("q", [NONE if v is None else v for v in found])
+
+
+def _texts(values: Sequence[Any]) -> tuple[list[str], array[int]]:
     """The texts that occur, and which of them each entry has."""
-    try:
-        found, codes = _coded([e[key] for e in entries])
-        if all(type(v) is str for v in found):
-            return [v[:longest] for v in found], codes
-    except (KeyError, TypeError):
-        pass
-    return _coded([_text(e.get(key), longest) or "" for e in entries])
+    if set(map(type, values)) <= {str}:
+        found, codes = _coded(values)
+        return [v[:LONGEST_NAME] for v in found], codes
+    return _coded([_name(v) for v in values])
 
 
-def _groups(entries: list[Entry]) -> tuple[list[tuple[str, str]], array[int]]:
+def _groups(pairs: Sequence[Any]) -> tuple[list[tuple[str, str]], array[int]]:
     """The process groups that occur, by name and description, and the group of each entry."""
-    try:
-        found, codes = _coded([e["process_group"] for e in entries])
+    with contextlib.suppress(TypeError):  # a list, as in JSON
+        found, codes = _coded(pairs)
         if all(type(v) is tuple and len(v) == 2 for v in found):
             return [(_name(v[0]), _name(v[1])) for v in found], codes
-    except (KeyError, TypeError):
-        pass
-    return _coded([_group(e) for e in entries])
+    return _coded(
+        [(_name(p[0]), _name(p[1])) if isinstance(p, (list, tuple)) and len(p) == 2 else ("", "") for p in pairs]
+    )
 
 
-def _group(entry: Entry) -> tuple[str, str]:
-    pair = entry.get("process_group")
-    if isinstance(pair, (list, tuple)) and len(pair) == 2:
-        return _name(pair[0]), _name(pair[1])
-    name = entry.get("pg_name", entry.get("pg_id"))
-    return _name(name), _name(entry.get("pg_desc"))
+def _ids(pg: array[int], group: array[int]) -> list[tuple[int, int]]:
+    """Which id and which group occur together."""
+    one = dict(zip(group, pg, strict=True))
+    if list(map(one.__getitem__, group)) == pg.tolist():
+        return sorted((p, g) for g, p in one.items() if p != NONE)[:MOST_GROUPS]
+    return sorted({(p, g) for p, g in zip(pg, group, strict=True) if p != NONE})[:MOST_GROUPS]
 
 
-def _shapes(entries: list[Entry]) -> tuple[list[tuple[str | None, str | None]], array[int]]:
+def _last(threads: Sequence[Any]) -> list[int]:
+    """The last operation of each thread."""
+    try:
+        return sorted(dict(zip(threads, range(len(threads)), strict=True)).values())
+    except TypeError:
+        return sorted({_text(t, 40): i for i, t in enumerate(threads)}.values())
+
+
+def _shapes(sizes: Sequence[Any], types: Sequence[Any]) -> tuple[list[tuple[str | None, str | None]], array[int]]:
     """The input's sizes (JSON) and types that occur together, and which of them each entry has."""
     try:
         # Lists cannot be keys; their marshalled bytes can, and cost a quarter of their text.
-        found, codes = _coded([marshal.dumps((e["input_sizes"], e["input_dtypes"]), 2) for e in entries])
-    except KeyError:
-        found, codes = _coded([marshal.dumps((e.get("input_sizes"), e.get("input_dtypes")), 2) for e in entries])
+        found, codes = _coded([marshal.dumps(pair, 2) for pair in zip(sizes, types, strict=True)])
     except ValueError:
         raise Refused("has sizes that are nested too deeply") from None
     return [_shape(*marshal.loads(v)) for v in found], codes
@@ -179,23 +202,31 @@ def _shape(sizes: Any, types: Any) -> tuple[str | None, str | None]:
     return shown, ",".join(names)[:LONGEST_NAME] or None
 
 
-def _sites(entries: list[Entry]) -> tuple[list[str], array[int]]:
+def _sites(stacks: Sequence[Any]) -> tuple[list[str], array[int]]:
     """The call sites that occur, and that of each entry (-1: none). Entries share the frames of one place."""
     sites: dict[str, int] = {}
     known: dict[int, int] = {}  # of a frame, by its identity: its site, or -1 for one of torch's own
-    out = array("i")
-    for e in entries:
-        code = -1
-        frames = e.get("frames")
-        if type(frames) is list:
-            for f in frames[:MOST_FRAMES]:
-                code = known.get(id(f), -2)
-                if code == -2:
-                    code = known[id(f)] = _site(f, sites)
-                if code >= 0:
-                    break
-        out.append(code)
-    return list(sites), out
+    depth = 0
+    while depth < _TORCH_FRAMES and set(map(type, stacks)) == {list} and min(map(len, stacks)) > depth:
+        # As a rule all of them have as many of torch's frames above their own.
+        level = list(map(itemgetter(depth), stacks))
+        ids = list(map(id, level))
+        known |= {i: _site(f, sites) for i, f in dict(zip(ids, level, strict=True)).items()}
+        codes = array("i", map(known.__getitem__, ids))
+        if min(codes) >= 0:
+            return list(sites), codes
+        depth = depth + 1 if max(codes) < 0 else _TORCH_FRAMES
+    return list(sites), array("i", [_first_site(s, sites, known) for s in stacks])
+
+
+def _first_site(frames: Any, sites: dict[str, int], known: dict[int, int]) -> int:
+    for f in frames[:MOST_FRAMES] if isinstance(frames, list) else ():
+        code = known.get(id(f))
+        if code is None:
+            code = known[id(f)] = _site(f, sites)
+        if code >= 0:
+            return code
+    return -1
 
 
 def _site(frame: Any, sites: dict[str, int]) -> int:
@@ -210,14 +241,6 @@ def _frame(frame: Any) -> tuple[str, str | None, int | None]:
     if not isinstance(frame, dict):
         return "", None, None
     return _name(frame.get("name")), _text(frame.get("filename"), 400), _whole(frame.get("line"))
-
-
-def _retired(entries: list[Entry]) -> array[int]:
-    """Whether the watchdog is done with each: 1, 0, or -1 where the version does not say."""
-    try:
-        return array("b", [1 if e["retired"] else 0 for e in entries])
-    except KeyError:
-        return array("b", [-1 if "retired" not in e else 1 if e["retired"] else 0 for e in entries])
 
 
 def _config(config: Any) -> dict[str, tuple[str, str]]:
@@ -268,7 +291,7 @@ def _stacks(entries: list[Entry], records: array[int], retired: array[int], alon
             }
 
 
-def _coded(values: list[Any]) -> tuple[list[Any], array[int]]:
+def _coded(values: Sequence[Any]) -> tuple[list[Any], array[int]]:
     codes: dict[Any, int] = dict.fromkeys(values, 0)
     for i, value in enumerate(codes):
         codes[value] = i

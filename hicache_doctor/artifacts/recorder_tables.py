@@ -70,6 +70,17 @@ class Recorder:
         """Name and description of each group that has operations."""
         return [(name, descr) for name, descr in self.header["groups"]]
 
+    @cached_property
+    def reached(self) -> tuple[dict[int, int], dict[int, int]]:
+        """Of each group, the last number of a collective that was issued, and that is finished."""
+        c = self.columns
+        group, seq = c["group"], c["seq"]
+        messages = [i for i, op in enumerate(self.header["ops"]) if _MESSAGE.search(op)]
+        collective = ~_of_codes(c["op"], messages) & (seq != NONE)
+        done = collective & (c["retired"] == 1)
+        issued = dict(zip(group[collective].tolist(), seq[collective].tolist(), strict=True))
+        return issued, dict(zip(group[done].tolist(), seq[done].tolist(), strict=True))
+
     def time_of(self, index: int) -> float | None:
         """When the operation at ``index`` was issued, in seconds since the epoch."""
         at = int(self.columns["created"][index])
@@ -96,11 +107,17 @@ def statuses(recorder: Recorder) -> Iterator[GroupStatus]:
     """How far the rank got in each group that it has operations of, or counts."""
     header, columns = recorder.header, recorder.columns
     told = {name: counts for pg, *counts in header["status"] if (name := _name_of(header).get(pg)) is not None}
-    last, retired, untold = _reached(recorder)
+    untold = _untold(recorder)
     for g, (name, descr) in enumerate(recorder.groups):
-        enqueued, started, completed = told.pop(name, (last.get(g), None, retired.get(g)))
-        ops = {header["ops"][i] for i in set(columns["op"][columns["group"] == g].tolist())}
-        backend = next((b for op in sorted(ops) if (b := _backend(op)) is not None), None)
+        if name in told:
+            enqueued, started, completed = told.pop(name)
+        else:
+            last, finished = recorder.reached
+            enqueued, started, completed = last.get(g), None, finished.get(g)
+        backend = recorder.backends[0] if recorder.backends else None
+        if len(recorder.backends) > 1:
+            ops = {header["ops"][i] for i in set(columns["op"][columns["group"] == g].tolist())}
+            backend = next((b for op in sorted(ops) if (b := _backend(op)) is not None), None)
         counts = (enqueued, started, None if g in untold else completed)
         yield _status(recorder, name, descr, recorder.members[g], backend, counts)
     for name, (enqueued, started, completed) in told.items():
@@ -142,22 +159,14 @@ def _name_of(header: dict[str, Any]) -> dict[str, str]:
     return seen
 
 
-def _reached(recorder: Recorder) -> tuple[dict[int, int], dict[int, int], set[int]]:
-    """Of each group: the last number that was issued, the last that is finished; and of gloo, the groups that the last
-    operation of a thread belongs to where that counts as finished."""
-    c = recorder.columns
-    group, seq, retired = c["group"], c["seq"], c["retired"]
-    ops = recorder.header["ops"]
-    collective = ~_of_codes(c["op"], [i for i, op in enumerate(ops) if _MESSAGE.search(op)]) & (seq != NONE)
-    last = dict(zip(group[collective].tolist(), seq[collective].tolist(), strict=True))
-    done = collective & (retired == 1)
-    finished = dict(zip(group[done].tolist(), seq[done].tolist(), strict=True))
-    untold = {
-        int(group[i])
+def _untold(recorder: Recorder) -> set[int]:
+    """Of gloo, the groups that the last operation of a thread belongs to where that counts as finished."""
+    c, ops = recorder.columns, recorder.header["ops"]
+    return {
+        int(c["group"][i])
         for i in recorder.header["last"]
-        if retired[i] == 1 and (_backend(ops[int(c["op"][i])]) or "").startswith("gloo")
+        if c["retired"][i] == 1 and (_backend(ops[int(c["op"][i])]) or "").startswith("gloo")
     }
-    return last, finished, untold
 
 
 def operations(recorder: Recorder) -> Iterator[pa.Table]:

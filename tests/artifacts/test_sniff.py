@@ -97,6 +97,14 @@ def test_pickles_are_named_and_recorder_dumps_told_apart(protocol: int) -> None:
     assert sniff(pickle.dumps(RECORDER, max(protocol, 2)), "nccl_trace_rank_0") == "flight_recorder"
 
 
+@pytest.mark.parametrize("protocol", range(6))
+def test_recorders_of_version_1_and_crash_dumps(protocol: int) -> None:
+    first = {"profiling_name": "nccl:all_reduce", "input_sizes": [[1]], "state": "completed", "frames": []}
+    assert sniff(pickle.dumps([first], max(protocol, 2)), "nccl_trace_rank_0") == "flight_recorder"
+    crash = {"server_args": None, "requests": [], "launch_command": "x"}
+    assert sniff(pickle.dumps(crash, protocol), "crash_dump.pkl") == "crash_pickle"
+
+
 def test_old_pickles() -> None:
     assert sniff(b"(lp0\nI1\naI2\na.", "") == "pickle"
     assert sniff(b"(dp0\nVa\np1\nI1\ns.", "") == "pickle"
