@@ -138,11 +138,8 @@ def test_every_way_to_write_the_time(
 
 
 def test_json_of_the_journal(tmp_path: Path) -> None:
-    text = (
-        '{"MESSAGE":"%s","__REALTIME_TIMESTAMP":"1782308682123456","_HOSTNAME":"host-a","SYSLOG_IDENTIFIER":"kernel"}'
-        % XID
-    )
-    (record,) = kernel_rows(tmp_path, text)
+    entry = {"MESSAGE": XID, "__REALTIME_TIMESTAMP": "1782308682123456", "_HOSTNAME": "host-a"}
+    (record,) = kernel_rows(tmp_path, json.dumps(entry | {"SYSLOG_IDENTIFIER": "kernel"}))
     assert (record.ts, record.fields["host"]) == (1782308682.123456, "host-a")
 
 
