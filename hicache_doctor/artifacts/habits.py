@@ -24,6 +24,9 @@ _SUPERVISED = re.compile(r"\[20\d\d-\d\d-\d\d[ T][\d:.,]+Z?\] \[([A-Za-z][\w.:-]
 _RECORD = re.compile(
     r"\[20\d\d-\d\d-\d\d|\[(?:PP|TP|DP|ATTN_CP)\d|20\d\d-\d\d-\d\d[T ]|\{\"|Traceback \(|  File \"|\[rank\d"
     r"|\[pod/|\(\w+ pid=|Process \d|Thread "
+    # The first lines of other artefacts: metrics, the kernel, nvidia-smi, NCCL RAS, a JSON document.
+    r"|# (?:HELP|TYPE) |sglang[:_]\w+\{|\[ *\d+\.\d{6}\] |\[[A-Z][a-z]{2} [A-Z][a-z]{2} .\d \d\d:\d\d:\d\d 20\d\d\]"
+    r"|NVRM: |\+-{20}|={5,}NVSMI|NCCL version \d|[{\[]$"
 )
 _BARE_QUOTE = re.compile(r'(?<!\\)"')
 

@@ -261,7 +261,7 @@ def unwrap(text: str, artifact: str) -> tuple[list[Logical], int]:
 
 def _special(artifact: str, raw: str, logical: list[Logical], result: Read) -> list[str]:
     """What the special readers recognise; SGLang's own lines are the log reader's alone."""
-    lines: Lines = [(item.line, item.text) for item in logical if LOG_LINE.match(item.text) is None]
+    lines: Lines = outer_time.with_dates([item for item in logical if LOG_LINE.match(item.text) is None])
     text = "\n".join(t for _, t in lines)
     kinds: list[str] = []
     dumps = _pyspy_json(raw, text, artifact)

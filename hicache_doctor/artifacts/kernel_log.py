@@ -42,7 +42,7 @@ _SHORT = re.compile(r"\b((?:[A-Z][a-z]{2}|\d{1,2}月) {1,2}\d{1,2} \d{2}:\d{2}:\
 # `dmesg -H`: the time of day to the minute, then seconds since the line before.
 _RELATIVE = re.compile(r"^\[(?:(?P<month>[A-Z][a-z]{2}) ?(?P<day>\d{1,2}) (?P<at>\d{2}:\d{2})|\s*\+\d{1,9}\.\d{6})\]")
 _LEVEL = re.compile(r"^(?:<\d{1,3}>|(?:kern|user|daemon|syslog) *:\s*\w+ *: )")
-_HOST = re.compile(r"^(?:\S+ {1,2}\d{1,2} \S+|\S+) (\S+) kernel: ")
+_HOST = re.compile(r"^(?:\S+ {1,2}\d{1,2} \S+ |\S+ )?(\S+) kernel: ")
 _CLIP = 600
 _LONGEST = 4000
 _NEAR = 3

@@ -43,6 +43,20 @@ def complete(rows: Sequence[Row], lines: Mapping[int, Logical]) -> None:
                 fields.setdefault("clock", item.hints["stamp"])
 
 
+def with_dates(logical: Sequence[Logical]) -> list[tuple[int, str]]:
+    """The numbered lines for readers; a line that is nothing but a time (between two scrapes) gets it back.
+
+    Where most lines carry a stamp it is a shipper's, and an empty line is just empty.
+    """
+    shipped = 2 * sum(item.outer_ts is not None for item in logical) > len(logical)
+    return [(item.line, _date(item) if not (item.text or shipped) else item.text) for item in logical]
+
+
+def _date(item: Logical) -> str:
+    at = item.outer_ts
+    return "" if at is None or item.stream else datetime.fromtimestamp(at, timezone.utc).isoformat()
+
+
 def from_name(rows: Sequence[Row], artifact: str) -> None:
     """Date the samples of one scrape by the time in the file's name (``metrics_2026-06-24T15-44-42.prom``).
 

@@ -99,8 +99,11 @@ class _Reader:
                 block = self._block = self._add(block.line, fields["errors"], again, block.text.split(";")[0])
             block.fields["operation"], self._count = m.group(1), None
         elif m := _COUNT.match(text):
-            self._count = int(m.group(2) or 0)
-            fields.setdefault("counts", []).append({"ranks": int(m.group(1)), "operation": self._count})
+            counts = fields.setdefault("counts", [])
+            before = counts[-1]["ranks"] if counts and not fields.get("ranks") else None
+            counts.append({"ranks": int(m.group(1)), "operation": int(m.group(2) or 0)})
+            # The ranks below two groups of one size may be of either.
+            self._count = None if before == counts[-1]["ranks"] else counts[-1]["operation"]
         elif m := _RANK.match(text):
             fields.setdefault("ranks", []).append(self._rank(m, fields.get("operation") is not None))
         elif m := _PROCESS.match(text):

@@ -176,10 +176,12 @@ LIMIT 3
 -- says: something failed
 SELECT artifact, line, line_end, rank, ts, quote FROM rank_role
 UNION ALL
-SELECT artifact, line, line_end, rank, ts, text FROM log WHERE kind IN ('sigquit', 'killed', 'subprocess_crashed', 'elastic_failed', 'watchdog_timeout', 'startup_failed', 'kernel_oom_kill', 'frtrace_missing_ranks', 'frtrace_error', 'ras_mismatch',
+SELECT artifact, line, line_end, rank, ts, text FROM log WHERE kind IN ('sigquit', 'killed', 'subprocess_crashed', 'elastic_failed', 'watchdog_timeout', 'startup_failed', 'kernel_oom_kill', 'frtrace_missing_ranks', 'frtrace_error',
   'ras_dead', 'ras_incomplete', 'ras_error', 'nccl_dump_status', 'nccl_desync', 'nccl_watchdog_stuck')
 UNION ALL
 SELECT artifact, line, line, rank, ts, (labels->>'quote') FROM sample WHERE name = 'death_signal'
+UNION ALL
+SELECT artifact, line, line_end, rank, ts, text FROM ras_stuck
 LIMIT 3
 
 -- evidence: working_to_the_end

@@ -30,7 +30,7 @@ ORDER BY try_cast(fields->>'behind' AS BIGINT) DESC, line LIMIT 4
 SELECT artifact, line, line_end, rank, ts, text AS quote FROM log WHERE kind IN ('ras_dead', 'ras_incomplete') LIMIT 3
 
 -- evidence: gpu_spins_alone
--- says: GPU {gpu} ({rank}) is at {util} % with only {watts} W while {idle} others are at 0 %: it spins in a collective that they have not entered
+-- says: GPU {gpu} ({rank}) is at {util} % with only {watts} W, the others ({idle}) at 0 %: it spins in a collective that they have not entered
 SELECT b.artifact, b.line, b.line AS line_end, b.rank, printf('GPU %s: %.0f %%, %.0f W', b.gpu, b.util, b.watts) AS quote, b.gpu,
        CAST(b.util AS BIGINT) AS util, CAST(b.watts AS BIGINT) AS watts, (SELECT count(*) FROM gpu_load i WHERE i.artifact = b.artifact AND i.util <= 5) AS idle
 FROM gpu_load b WHERE b.util >= 95 AND b.watts < 250
