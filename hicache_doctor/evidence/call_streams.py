@@ -151,6 +151,31 @@ def pair(
     return row
 
 
+# What one rank called, in order, up to the call that it stands in.
+OWN = f"""
+SELECT c.rank, c.g, c.seq, c.op, {FUNCTION} AS site, c.sizes, c.turn, c.artifact, c.record, c.ts, c.call_site, k.grp,
+       k.descr, c.message, n.n, c.peer
+FROM recorded_call c JOIN call_group k ON k.g = c.g JOIN wait_rank n ON n.r = c.r
+WHERE c.rank = ? AND c.artifact = ? AND c.op <> 'coalesced' AND c.turn <= ?
+QUALIFY row_number() OVER (ORDER BY c.pos DESC) <= {LAST} ORDER BY c.turn, c.pos
+"""
+
+
+def habit(store: Store, rank: str, head: Mapping[str, Any], missed: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Where ``rank``, which stands in the call ``head``, left out the call ``missed`` that another one waits in: the
+    place behind its last call of that group where that call used to follow and something else did. A row of
+    ``skipped_call``, which is filled with it; None when its own history says nothing of the kind."""
+    rows = store.rows(OWN, [rank, head["artifact"], head["turn"]])
+    before = [i for i, r in enumerate(rows) if not r["message"] and r["g"] == missed["g"]]
+    wanted = _token(missed)
+    for i in range(before[-1] + 1 if before else len(rows), len(rows)):
+        if _token(rows[i]) != wanted and _usual([_token(r) for r in rows[:i]]) == wanted:
+            row = _row("skipped", 1, missed, rows[i])
+            store.fill("skipped_call", [row])
+            return row
+    return None
+
+
 def _keys(rows: Sequence[dict[str, Any]]) -> list[tuple[Any, ...]]:
     """What names the same call on both sides. Messages have no common number: they are counted from the last one of
     their direction that both sides had done."""
@@ -202,9 +227,12 @@ def _said(
     kind, calls = parting(*tokens, adjacent=adjacent)
     if kind == "extra":  # the lead made calls that the other one did not: the same the other way round
         a, b = b, a
-    missed, made = a[0], b[0]
+    return _row("skipped" if kind == "extra" else kind, calls, a[0], b[0])
+
+
+def _row(kind: str, calls: int, missed: Mapping[str, Any], made: Mapping[str, Any]) -> dict[str, Any]:
     return {
-        "kind": "skipped" if kind == "extra" else kind,
+        "kind": kind,
         "rank": made["rank"],
         "other": missed["rank"],
         "grp": missed["descr"] or missed["grp"],

@@ -56,7 +56,8 @@ class Grid:
             if number is None and self.tp_size and ("CP" not in tokens or "TP" in tokens):
                 number = place.pp * self.tp_size + place.tp
         elif number is not None and self.pp_size and self.tp_size:
-            place = Place(0, number // self.tp_size % self.pp_size, 0, number % self.tp_size)
+            whole = self.pp_size * self.tp_size
+            place = Place(number // whole, number // self.tp_size % self.pp_size, 0, number % self.tp_size)
         if place is not None:
             self.places[label] = place
             self._stages[(place.dp, place.pp)].append(label)
@@ -82,13 +83,25 @@ class Grid:
         return self._stages.get((at.dp, (at.pp + step) % count), []) if step == 0 or count > 1 else []
 
     def neighbour(self, label: str, step: int) -> str | None:
-        """The rank of the same place in the stage before (-1) or behind (1); its first rank where that one is unknown."""
+        """The rank of the same place in the stage before (-1) or behind (1); one that nothing shows is taken in by the
+        name that it must have."""
         at = self.places.get(label)
-        ranks = self.stage(label, step)
-        if at is None or not ranks:
+        if at is None:
             return None
+        count = self.pp_size or 1 + max(pp for dp, pp in self._stages if dp == at.dp)
+        if count < 2:
+            return None
+        ranks = self.stage(label, step)
         same = [r for r in ranks if (self.places[r].cp, self.places[r].tp) == (at.cp, at.tp)]
-        return same[0] if same else self._first(ranks)
+        if same:
+            return same[0]
+        if ranks and not any("TP" in r for r in ranks):
+            return ranks[0]
+        name = re.sub(r"\bPP\d+", f"PP{(at.pp + step) % count}", label)
+        if name == label:
+            return None
+        self.add(name)
+        return name
 
     def root(self, label: str) -> str | None:
         """The first rank of the stage: the one that sends requests to its peers."""

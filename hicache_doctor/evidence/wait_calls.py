@@ -105,7 +105,7 @@ SELECT r, g, CASE WHEN blocking THEN last ELSE greatest(last, enqueued) END AS r
 FROM entries FULL JOIN told USING (r, g)
 """
 OLDEST = """
-SELECT c.* FROM recorded_call c JOIN (SELECT r, artifact, min(turn) AS turn FROM recorded_call WHERE NOT done GROUP BY ALL) h
+SELECT c.*, k.grp, k.descr FROM recorded_call c JOIN call_group k ON k.g = c.g JOIN (SELECT r, artifact, min(turn) AS turn FROM recorded_call WHERE NOT done GROUP BY ALL) h
   ON h.r = c.r AND h.artifact = c.artifact AND (h.turn = c.turn OR c.blocking)
 WHERE NOT c.done ORDER BY c.r, c.turn, c.pos LIMIT {most}
 """
@@ -118,6 +118,29 @@ MESSAGES_OPEN = """
 SELECT g, r, op, peer, row_number() OVER (PARTITION BY g, r, op, peer ORDER BY pos) AS nth, e, seq, call_site, turn,
        sizes, artifact, dtype, state
 FROM recorded_call WHERE message AND NOT done AND peer IS NOT NULL
+"""
+MOST_MESSAGES = 4096
+SURPLUS = """
+WITH pairs AS (SELECT DISTINCT r, p FROM unmet),
+met AS (
+  SELECT u.r, u.p, max(a.pos) AS after_r, arg_max(b.pos, a.pos) AS after_p
+  FROM pairs u JOIN recorded_call a ON a.r = u.r AND a.done AND NOT a.message AND a.op <> 'coalesced'
+  JOIN recorded_call b ON b.r = u.p AND b.g = a.g AND b.seq = a.seq AND b.done AND NOT b.message AND b.op <> 'coalesced'
+  GROUP BY u.r, u.p),
+starts AS (SELECT r, min(pos) AS first FROM recorded_call GROUP BY r),
+origin AS (
+  SELECT u.r, u.p, coalesce(m.after_r, -1) AS after_r, coalesce(m.after_p, -1) AS after_p
+  FROM pairs u LEFT JOIN met m USING (r, p) JOIN starts s ON s.r = u.r JOIN starts t ON t.r = u.p
+  WHERE m.r IS NOT NULL OR s.first = 0 AND t.first = 0),
+sides AS (
+  SELECT u.e, o.*, u.g, u.op, x.n AS own, y.n AS other FROM unmet u JOIN origin o USING (r, p)
+  JOIN wait_rank x ON x.r = u.r JOIN wait_rank y ON y.r = u.p)
+SELECT s.e,
+  (SELECT count(*) FROM recorded_call c WHERE c.r = s.p AND c.g = s.g AND c.message AND c.done AND c.peer = s.own
+     AND c.op = CASE s.op WHEN 'send' THEN 'recv' ELSE 'send' END AND c.pos > s.after_p)
+  - (SELECT count(*) FROM recorded_call c WHERE c.r = s.r AND c.g = s.g AND c.message AND c.done AND c.peer = s.other
+     AND c.op = s.op AND c.pos > s.after_r) AS n
+FROM sides s
 """
 LAST_CALLS = """
 SELECT c.* FROM recorded_call c JOIN (
@@ -334,6 +357,7 @@ class _Reader:
         rows = self.store.rows(MESSAGES_OPEN)
         open_ = {(m["g"], m["r"], m["op"], m["peer"], m["nth"]): m for m in rows}
         nth = {m["e"]: m["nth"] for m in rows}
+        surplus = self._surplus(heads)
         calls = []
         for head in heads:
             world, own = self.grid.numbers[head["rank"]]
@@ -352,10 +376,22 @@ class _Reader:
                     lacks[peer] = ("not_started", _short(other))
             elif peer not in self.dumped:
                 self._undumped(lacks, peer, head)
-            else:
+            elif nth[head["e"]] > surplus.get(head["e"], 0):
                 lacks[peer] = ("no_message", None)
             calls.append(self._call((head["g"], head["e"]), [head], lacks))
         return calls
+
+    def _surplus(self, heads: Iterable[Mapping[str, Any]]) -> dict[int, int]:
+        """By message: how many of its kind are done on the other side only. A rank's part of a coalesced group ends
+        for itself. Counted from the last collective that both sides have behind them, or from the start of both."""
+        unmet = []
+        for head in heads:
+            if head["peer"] is not None:
+                peer = self.index.get(self.grid.label(self.grid.numbers[head["rank"]][0], head["peer"]), -1)
+                unmet.append({"e": head["e"], "r": head["r"], "p": peer, "g": head["g"], "op": head["op"]})
+        self.store.con.execute("CREATE OR REPLACE TABLE unmet (e BIGINT, r INT, p INT, g INT, op VARCHAR)")
+        self.store.fill("unmet", unmet[:MOST_MESSAGES])
+        return {row["e"]: row["n"] for row in self.store.rows(SURPLUS)}
 
     # -- after the time-out -------------------------------------------------------------------------------------
 

@@ -163,7 +163,7 @@ class _Incident:
                 if sink.cycle and not odd and not reason.startswith("other_"):
                     reason = "cycle"
                 yield {"rank": rank, "reason": reason, "waiters": sink.waiters, "component": i} | self._cited(rank)
-        if not named and any(c.lacks and not c.idle for c in self.calls) and len(self.missing) <= len(shown):
+        if not named and any(not c.idle for c in self.calls) and len(self.missing) <= len(shown):
             for rank in sorted(filter(self._silent, self.missing), key=in_order):
                 yield {"rank": rank, "reason": "no_dump", "waiters": 0, "component": None} | self._cited(rank)
 
@@ -185,16 +185,35 @@ class _Incident:
         """The rank of a circle that left out a call which its peers made, where the order of their calls tells it."""
         heads = self.found.heads
         ranks = [r for r in sink.ranks if r in heads]
-        for lead, rank in itertools.islice(itertools.combinations(ranks, 2), MOST_PAIRS):
-            a, b = heads[lead], heads[rank]
-            if (a["g"], a["seq"]) == (b["g"], b["seq"]) or a["blocking"] != b["blocking"]:
-                continue
-            row = call_streams.pair(self.store, (lead, a["artifact"]), (rank, b["artifact"]), self.helper)
-            if row is not None:
+        pairs = [(a, b) for a, b in itertools.combinations(ranks, 2) if _another(heads[a], heads[b])]
+        for a, b in pairs[:MOST_PAIRS]:
+            dumps = ((a, heads[a]["artifact"]), (b, heads[b]["artifact"]))
+            if call_streams.pair(self.store, *dumps, self.helper) is not None:
                 break
-        named = self.store.rows("SELECT DISTINCT rank, kind FROM skipped_call")
-        skipped = {r["rank"] for r in named if r["kind"] == "skipped"} & set(ranks)
+        else:
+            for waiter, rank in self._entered(ranks):
+                if call_streams.habit(self.store, rank, heads[rank], heads[waiter]) is not None:
+                    break
+        named = self.store.rows("SELECT DISTINCT rank FROM skipped_call WHERE kind = 'skipped'")
+        skipped = {r["rank"] for r in named} & set(ranks)
         return skipped.pop() if len(skipped) == 1 else None
+
+    def _entered(self, ranks: Sequence[str]) -> list[tuple[str, str]]:
+        """Pairs of a circle: one that waits in a collective, one that never entered it."""
+        heads = self.found.heads
+        return [
+            (here.rank, rank)
+            for call in self.calls
+            for rank, (why, _) in call.lacks.items()
+            if why == "not_entered" and rank in ranks
+            for here in call.ranks[:1]
+            if here.rank in heads and not heads[here.rank]["message"] and here.rank in ranks
+        ][:MOST_PAIRS]
+
+
+def _another(a: Mapping[str, Any], b: Mapping[str, Any]) -> bool:
+    """Whether two ranks stand in different calls of one kind of recorder: only these have one order."""
+    return (a["g"], a["seq"]) != (b["g"], b["seq"]) and a["blocking"] == b["blocking"]
 
 
 def _edges(call: Call) -> Iterator[dict[str, Any]]:

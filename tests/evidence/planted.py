@@ -87,7 +87,7 @@ def _try(kind: str, seed: int, rng: random.Random) -> Planted | None:
     kinds, n = grid(pp, tp, dp)
     backend = rng.choice(["nccl", "gloo"])
     ring = backend == "nccl" and rng.random() < 0.4
-    steps = rng.randint(8, 14)
+    steps = rng.randint(14, 20)
     ranks = [Rank(r, program(r, kinds, pp, tp, dp, steps, ring)) for r in range(n)]
     world = World(backend, pp, tp, dp, ranks, rng, window=rng.choice([1, 4, 12]), timing=kind == "stuck" or rng.random() < 0.5)
     victims = rng.sample(range(n), 2 if kind == "several" else 1)
@@ -104,9 +104,9 @@ def _try(kind: str, seed: int, rng: random.Random) -> Planted | None:
 
 
 def _spoil(made: Planted, rank: Rank, rng: random.Random, kinds: dict[str, dict[int, Group]]) -> bool:
-    """Plant the fault in one rank's program, past its first four rounds."""
+    """Plant the fault in one rank's program, past the first rounds, so that there is a history."""
     items, world = rank.program, made.world
-    late = range(len(items) // 2, len(items) - 1)
+    late = range(len(items) * 6 // 10, len(items) - 1)
     kind = rng.choice(["missing", "dead"]) if made.kind == "several" else made.kind
     if kind in {"missing", "dead"}:
         rank.stops_at = rng.choice(late)
