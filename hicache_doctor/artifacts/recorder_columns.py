@@ -28,6 +28,12 @@ _KEYS = (
     "input_dtypes", "retired", "thread_id", "frames",
 )  # fmt: skip
 _TORCH = ("-packages/torch/", "/torch/distributed/")
+# SGLang's own wrappers of torch's calls: the same for every caller, so the call site is further out.
+_WRAPPERS = frozenset({
+    "_all_reduce", "_all_reduce_attn_groups", "_all_reduce_prefetch_groups", "_pp_sync", "broadcast_pyobj",
+    "_broadcast_reqs_across_ranks", "point_to_point_pyobj", "barrier",
+})  # fmt: skip
+_WRAPPER_FILES = frozenset({"parallel_state.py", "communication_op.py", "pynccl.py", "base_device_communicator.py"})
 # No entry of a real dump takes fewer bytes: a dump that has more of them repeats one by its number.
 _LEAST_BYTES = 16
 
@@ -205,7 +211,7 @@ def _shape(sizes: Any, types: Any) -> tuple[str | None, str | None]:
 def _sites(stacks: Sequence[Any]) -> tuple[list[str], array[int]]:
     """The call sites that occur, and that of each entry (-1: none). Entries share the frames of one place."""
     sites: dict[str, int] = {}
-    known: dict[int, int] = {}  # of a frame, by its identity: its site, or -1 for one of torch's own
+    known: dict[int, int] = {}  # of a frame, by its identity: its site, or -1 for a wrapper
     depth = 0
     while depth < _TORCH_FRAMES and set(map(type, stacks)) == {list} and min(map(len, stacks)) > depth:
         # As a rule all of them have as many of torch's frames above their own.
@@ -234,6 +240,8 @@ def _site(frame: Any, sites: dict[str, int]) -> int:
     if not name or file is None or any(part in file for part in _TORCH):
         return -1
     base = file.replace("\\", "/").rsplit("/", 1)[-1]
+    if name.rsplit(".", 1)[-1] in _WRAPPERS or base in _WRAPPER_FILES:
+        return -1
     return sites.setdefault(f"{name} {base}:{line or 0}", len(sites))
 
 
