@@ -26,7 +26,8 @@ SELECT p.artifact, p.at_line AS line, p.line_end, p.rank, p.ts, p.quote, p.funct
 WHERE p.place IN ('write_vote', 'load_vote', 'hicache_vote') AND EXISTS (
   SELECT 1 FROM standing q WHERE q.place = 'recv_requests' AND q.rank IS DISTINCT FROM p.rank
     AND regexp_extract(coalesce(q.rank, ''), 'PP\d+') = regexp_extract(coalesce(p.rank, ''), 'PP\d+')
-    AND regexp_extract(coalesce(q.rank, ''), '\bDP\d+') = regexp_extract(coalesce(p.rank, ''), '\bDP\d+'))
+    AND regexp_extract(coalesce(q.rank, ''), '\bDP\d+') = regexp_extract(coalesce(p.rank, ''), '\bDP\d+')
+    AND NOT EXISTS (SELECT 1 FROM excused x WHERE x.rank = p.rank AND x.peer = q.rank))
 ORDER BY p.dump DESC, p.rank LIMIT 4
 
 -- evidence: peers_in_broadcast
@@ -34,13 +35,14 @@ ORDER BY p.dump DESC, p.rank LIMIT 4
 SELECT q.artifact, q.at_line AS line, q.line_end, q.rank, q.ts, q.quote FROM standing q
 WHERE q.place = 'recv_requests' AND EXISTS (
   SELECT 1 FROM standing p WHERE p.place IN ('write_vote', 'load_vote', 'hicache_vote', 'prefetch_vote') AND q.rank IS DISTINCT FROM p.rank
-    AND regexp_extract(coalesce(q.rank, ''), 'PP\d+') = regexp_extract(coalesce(p.rank, ''), 'PP\d+'))
+    AND regexp_extract(coalesce(q.rank, ''), 'PP\d+') = regexp_extract(coalesce(p.rank, ''), 'PP\d+')
+    AND NOT EXISTS (SELECT 1 FROM excused x WHERE x.rank = p.rank AND x.peer = q.rank))
 ORDER BY q.dump DESC, q.rank LIMIT 8
 
 -- evidence: vote_seen_alone
 -- says: {rank} stands in the vote of {function}, but no other rank of its group is shown
 SELECT artifact, at_line AS line, line_end, rank, ts, quote, function FROM standing p
-WHERE place IN ('write_vote', 'load_vote', 'hicache_vote', 'prefetch_vote') LIMIT 4
+WHERE place IN ('write_vote', 'load_vote', 'hicache_vote', 'prefetch_vote') AND rank NOT IN (SELECT rank FROM excused) LIMIT 4
 
 -- evidence: prefetch_vote_alone
 -- says: {rank} votes about ending a prefetch, its peers never entered the vote
@@ -48,7 +50,8 @@ SELECT p.artifact, p.at_line AS line, p.line_end, p.rank, p.ts, p.quote, p.funct
 WHERE p.place = 'prefetch_vote' AND EXISTS (
   SELECT 1 FROM standing q WHERE (q.place = 'recv_requests' OR q.innermost LIKE '%futex%') AND q.rank IS DISTINCT FROM p.rank
     AND regexp_extract(coalesce(q.rank, ''), 'PP\d+') = regexp_extract(coalesce(p.rank, ''), 'PP\d+')
-    AND regexp_extract(coalesce(q.rank, ''), '\bDP\d+') = regexp_extract(coalesce(p.rank, ''), '\bDP\d+'))
+    AND regexp_extract(coalesce(q.rank, ''), '\bDP\d+') = regexp_extract(coalesce(p.rank, ''), '\bDP\d+')
+    AND NOT EXISTS (SELECT 1 FROM excused x WHERE x.rank = p.rank AND x.peer = q.rank))
 ORDER BY p.dump DESC, p.rank LIMIT 4
 
 -- evidence: prefetch_vote_all
