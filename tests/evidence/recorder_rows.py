@@ -16,9 +16,7 @@ def rows_of(dump: Mapping[str, Any], rank: int, artifact: str, label: str | None
     """The rows of one dump; ``rank`` is its global number."""
     label = label or f"rank {rank}"
     config = dump["pg_config"]
-    members = {
-        name: ",".join(re.findall(r"\d+", c["ranks"])) or None for name, c in config.items() if name in config
-    }
+    members = {name: ",".join(re.findall(r"\d+", c["ranks"])) or None for name, c in config.items() if name in config}
     names: dict[int, tuple[str, str]] = {}
     rows: list[Row] = [Rank(label, number=rank, artifact=artifact)]
     for record, entry in enumerate(dump["entries"]):
