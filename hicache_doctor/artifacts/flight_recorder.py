@@ -28,7 +28,9 @@ if TYPE_CHECKING:
 TASKS = {"flight_recorder": "recorder pickle", "flight_recorder_json": "recorder JSON"}
 KIND = "flight recorder"
 
-_NAME = re.compile(r"(?P<before>.*?)(?P<rank>\d{1,6})?(?P<after>(?:\.(?:json|pkl|pickle|bin|dump|txt|gz|zst|zstd))*)")
+_NAME = re.compile(
+    r"(?P<before>.*?)(?P<rank>\d{1,6})?(?P<after>(?:\.(?:json|pkl|pickle|bin|dump|txt|gz|zst|zstd))*)", re.S
+)
 _LABEL = re.compile(r"(?:(?:DP|PP|ATTN_CP|MOE_DP|TP|EP)\d+ ?)+")
 
 

@@ -17,7 +17,7 @@ import pickle
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from hicache_doctor.artifacts.plain_pickle import Refused, explained
+from hicache_doctor.artifacts.plain_pickle import refusal
 
 MOST_REQUESTS = 20_000
 LONGEST_VALUE, LONGEST_COMMAND, LONGEST_PROMPT = 2_000, 20_000, 500
@@ -86,17 +86,19 @@ class _Inert(pickle.Unpickler):
 
 
 def summary(data: bytes, options: dict[str, Any]) -> tuple[dict[str, Any], list[Any]]:
-    """What an incident needs of a crash pickle. ``options``: ``prompts``, whether a clipped prompt is kept.
+    """What an incident needs of a crash pickle; ``other`` alone when it is none of SGLang's.
+
+    ``options``: ``prompts``, whether a clipped prompt is kept.
 
     Raises:
-        Refused: it is damaged, or no crash dump of SGLang.
+        Refused: it is damaged.
     """
     try:
         dump = _Inert(data).load()
     except (MemoryError, RecursionError):
         raise
     except Exception as e:
-        raise explained(data, classes=True) or Refused(f"is damaged ({type(e).__name__})") from None
+        raise refusal(e, data, classes=True) from None
     if type(dump) is not dict or "requests" not in dump or not ({"server_args", "launch_command"} & dump.keys()):
         return {"other": True}, []
     requests = dump["requests"] if type(dump["requests"]) is list else []

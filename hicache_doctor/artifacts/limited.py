@@ -16,12 +16,14 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
 from hicache_doctor.artifacts.source import BLOCK, Source
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future, ThreadPoolExecutor
 
 MOST_BYTES = 512 << 20
 MOST_CHILDREN = 4
@@ -48,7 +50,8 @@ class Children:
     """Readers in children, as many as there are processors (at most four), started when there is work for them."""
 
     def __init__(self, count: int | None = None) -> None:
-        self._threads = ThreadPoolExecutor(count or min(MOST_CHILDREN, len(os.sched_getaffinity(0))))
+        self._count = count or min(MOST_CHILDREN, len(os.sched_getaffinity(0)))
+        self._threads: ThreadPoolExecutor | None = None
         self._own = threading.local()
         self._all: list[subprocess.Popen[bytes]] = []
         self._asked: list[tuple[Future[Answer], Callable[[Answer], None]]] = []
@@ -56,6 +59,10 @@ class Children:
 
     def ask(self, task: str, source: Source, then: Callable[[Answer], None], **options: Any) -> None:
         """Have ``source`` read; ``then`` is called with the answer, in the order of asking, by :meth:`finish`."""
+        if self._threads is None:
+            from concurrent.futures import ThreadPoolExecutor
+
+            self._threads = ThreadPoolExecutor(self._count)
         self._asked.append((self._threads.submit(self._read, task, source, options), then))
 
     def finish(self) -> None:
@@ -75,7 +82,8 @@ class Children:
             future.cancel()
         for child in self._all:
             child.kill()
-        self._threads.shutdown()
+        if self._threads is not None:
+            self._threads.shutdown()
         for child in self._all:
             _end(child)
 

@@ -13,7 +13,7 @@ import pickle
 from typing import Any
 
 _BUFFER = 1 << 20
-_MOST_OPCODES = 20_000_000
+_MOST_OPCODES = 2_000_000
 
 # Opcodes by what follows them: so many bytes, a line, two lines, or a count of so many bytes and then that many.
 _FIXED = {
@@ -79,11 +79,20 @@ def load(data: bytes) -> Any:
     except (MemoryError, RecursionError):
         raise
     except Exception as e:
-        raise explained(data) or Refused(f"is damaged ({type(e).__name__})") from None
+        raise refusal(e, data) from None
+
+
+def refusal(error: Exception, data: bytes, *, classes: bool = False) -> Refused:
+    """What to say of a pickle that the unpickler gave ``error`` for; ``classes`` as in :func:`explained`."""
+    if (found := explained(data, classes=classes)) is not None:
+        return found
+    if isinstance(error, EOFError) or "truncated" in str(error):
+        return Refused("ends in the middle of the data", len(data))
+    return Refused(f"is damaged ({type(error).__name__})")
 
 
 def explained(data: bytes, *, classes: bool = False) -> Refused | None:
-    """Why the stream cannot be read, by looking through its opcodes; None when they show nothing.
+    """Why the stream cannot be read, by looking through its first opcodes; None when they show nothing.
 
     ``classes``: those that build objects are no reason.
     """

@@ -25,7 +25,7 @@ MOST_TEXTS = 1 << 16
 _LOOKED_AT, _TORCH_FRAMES = 100, 6
 _KEYS = (
     "pg_id", "collective_seq_id", "time_created_ns", "process_group", "profiling_name", "state", "input_sizes",
-    "input_dtypes", "retired", "thread_id", "frames",
+    "input_dtypes", "retired", "thread_id", "is_p2p", "frames",
 )  # fmt: skip
 _TORCH = ("-packages/torch/", "/torch/distributed/")
 # SGLang's own wrappers of torch's calls: the same for every caller, so the call site is further out.
@@ -35,7 +35,8 @@ _WRAPPERS = frozenset({
 })  # fmt: skip
 _WRAPPER_FILES = frozenset({"parallel_state.py", "communication_op.py", "pynccl.py", "base_device_communicator.py"})
 # No entry of a real dump takes fewer bytes: a dump that has more of them repeats one by its number.
-_LEAST_BYTES = 16
+_LEAST_BYTES = 40
+MOST_ENTRIES = 1_000_000
 
 Columns = tuple[dict[str, Any], list[Any]]
 Entry = dict[Any, Any]
@@ -80,12 +81,14 @@ def columns(dump: Any, size: int) -> Columns:
     if len(all_entries) * _LEAST_BYTES > size:
         raise Refused(f"has {len(all_entries)} entries in {size} bytes")
     entries = [e for e in all_entries if type(e) is dict]
+    others = len(all_entries) - len(entries)
+    entries = entries[-MOST_ENTRIES:]
     records = _numbers([e.get("record_id") for e in entries])
     if any(map(gt, records.tolist(), records[1:].tolist())):
         order = sorted(range(len(entries)), key=records.__getitem__)
         entries = [entries[i] for i in order]
         records = array("q", [records[i] for i in order])
-    ids, sequence, created, pairs, names, states, sizes, types, retired, threads, frames = _taken(entries)
+    ids, sequence, created, pairs, names, states, sizes, types, retired, threads, messages, frames = _taken(entries)
     pg = _numbers(ids)
     groups, group = _groups(pairs)
     ops, op = _texts(names)
@@ -102,7 +105,8 @@ def columns(dump: Any, size: int) -> Columns:
         "rank": _whole(dump.get("rank")),
         "host": _text(dump.get("host_name"), LONGEST_NAME),
         "entries": len(entries),
-        "others": len(all_entries) - len(entries),
+        "others": others,
+        "before": len(all_entries) - others - len(entries),
         "groups": groups,
         "ops": ops,
         "states": conditions,
@@ -114,7 +118,8 @@ def columns(dump: Any, size: int) -> Columns:
         "last": last[-MOST_GROUPS:],
         "stacks": list(_stacks(entries, records, done, len(last) < 2)),
     }
-    return header, [records, _numbers(sequence), _numbers(created), group, op, state, shape, site, done]
+    message = array("b", [1 if m is True else 0 for m in messages])
+    return header, [records, _numbers(sequence), _numbers(created), group, op, state, shape, site, done, message]
 
 
 def _taken(entries: list[Entry]) -> list[Sequence[Any]]:

@@ -22,7 +22,7 @@ LONGEST_MEMBERS = 1_200
 _MESSAGE = re.compile(r"(?P<op>send|recv) (?P<own>\d{1,6})(?:->|<-)(?P<peer>\d{1,6})")
 _COLUMNS = (
     ("record", "i8"), ("seq", "i8"), ("created", "i8"), ("group", "i4"), ("op", "i4"), ("state", "i4"),
-    ("shape", "i4"), ("site", "i4"), ("retired", "i1"),
+    ("shape", "i4"), ("site", "i4"), ("retired", "i1"), ("message", "i1"),
 )  # fmt: skip
 
 
@@ -76,7 +76,7 @@ class Recorder:
         c = self.columns
         group, seq = c["group"], c["seq"]
         messages = [i for i, op in enumerate(self.header["ops"]) if _MESSAGE.search(op)]
-        collective = ~_of_codes(c["op"], messages) & (seq != NONE)
+        collective = ~_of_codes(c["op"], messages) & (c["message"] == 0) & (seq != NONE)
         done = collective & (c["retired"] == 1)
         issued = dict(zip(group[collective].tolist(), seq[collective].tolist(), strict=True))
         return issued, dict(zip(group[done].tolist(), seq[done].tolist(), strict=True))
@@ -97,6 +97,8 @@ def note(recorder: Recorder) -> str:
         parts.append(f"head lost before record {first}")
     if unfinished := int((columns["retired"] == 0).sum()):
         parts.append(f"{unfinished} unfinished")
+    if header["before"]:
+        parts.append(f"{header['before']} older ones left out")
     if header["others"]:
         parts.append(f"{header['others']} entries are none")
     whose = recorder.home.id if recorder.known else "no rank in its name (…_rank_<n>)"
@@ -223,7 +225,8 @@ def _messages(recorder: Recorder) -> tuple[NDArray[np.bool_], NDArray[np.int64],
     import numpy as np
 
     header, c, n = recorder.header, recorder.columns, recorder.count
-    found, peers = np.zeros(n, dtype=bool), np.full(n, NONE)
+    # Several messages as one operation have no other rank of their own.
+    found, peers = c["message"] == 1, np.full(n, NONE)
     ordinals = np.full(n, NONE)
     whole = n > 0 and c["record"][0] == 0
     for code, op in enumerate(header["ops"]):

@@ -163,6 +163,12 @@ def test_messages_name_the_other_rank_of_the_world_and_count_by_pair(tmp_path: P
     assert [s.enqueued for s in of(GroupStatus, read)] == [5]
 
 
+def test_several_messages_as_one_operation_are_no_collective(tmp_path: Path) -> None:
+    entries = [entry(0), entry(1, "nccl:coalesced", seq=1, is_p2p=True, p2p_seq_id=1)]
+    (read,) = reads(save(tmp_path, "nccl_trace_rank_0", dump(entries)))
+    assert [(r["op"], r["seq"]) for r in operations(read)] == [("all_reduce", 1), ("coalesced", None)]
+
+
 def test_a_lost_head_is_said_and_messages_go_without_a_number(tmp_path: Path) -> None:
     entries = [entry(4711, "nccl:send 0->1", p2p_seq_id=900), entry(4712)]
     (read,) = reads(save(tmp_path, "nccl_trace_rank_0", dump(entries)))

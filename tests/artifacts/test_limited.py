@@ -45,7 +45,8 @@ def test_memory_is_limited_and_the_child_replaced(tmp_path: Path) -> None:
         children.finish()
         assert len(children._all) == 2
     assert got[0].header["entries"] == got[2].header["entries"] == 20
-    assert got[1].error == "needs more than 768 MiB of memory"
+    # On a slow machine the other limit may be met first.
+    assert got[1].error in ("needs more than 768 MiB of memory", "takes too long to read")
 
 
 def test_a_child_that_is_killed_costs_its_file_only(tmp_path: Path) -> None:
