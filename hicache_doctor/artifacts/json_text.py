@@ -12,7 +12,8 @@ from typing import Any
 LARGEST = 32 << 20
 _MOST_TRIES = 200
 _KEY = re.compile(r'"(\w{1,120})"\s*:')
-_BEGINS = re.compile(r"^[^\S\n]*(?=[{\[])", re.M)
+# A log line may begin with a bracket, too: an object has a name next, an array its first object.
+_BEGINS = re.compile(r'^[^\S\n]*(?=\{\s{0,80}"|\[\s{0,80}\{)', re.M)
 
 
 class Numbered:

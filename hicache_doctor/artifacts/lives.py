@@ -8,13 +8,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from hicache_doctor.evidence.rows import BOUND_KEY, Batch, ExceptionRow, LogRecord, Row, Setting, Stack
+from hicache_doctor.evidence.rows import BOUND_KEY, Batch, ExceptionRow, GroupStatus, LogRecord, Row, Setting, Stack
 
 FAILURES = {
     "sigquit", "subprocess_crashed", "watchdog_timeout", "nccl_timeout", "fatal_python", "killed", "elastic_failed",
     "startup_failed",
 }  # fmt: skip
 APART = 1_800.0
+# Kinds that speak of a host or a job rather than of one life of one process.
+OF_THE_MACHINE = ("kernel_", "ras_", "nvidia_smi")
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +47,7 @@ def select(rows_by_artifact: Mapping[str, list[Row]], life: int | None = None) -
     earlier: list[Earlier] = []
     kept: dict[str, int] = {}
     for artifact, rows in rows_by_artifact.items():
-        dated = [r for r in rows if isinstance(r, (LogRecord, ExceptionRow, Batch, Stack))]
+        dated = [r for r in rows if isinstance(r, (LogRecord, ExceptionRow, Batch, Stack)) and not _of_the_machine(r)]
         lives = sorted({r.life for r in dated})
         if len(lives) < 2:
             continue
@@ -62,11 +64,19 @@ def select(rows_by_artifact: Mapping[str, list[Row]], life: int | None = None) -
 
 
 def _belongs(row: Row, chosen: int, configured: int, starts: Mapping[int, int]) -> bool:
+    if _of_the_machine(row):
+        return True
+    if isinstance(row, GroupStatus) and row.source == "log" and row.line is not None:
+        return _life_at(row.line, chosen, starts) == chosen
     if isinstance(row, (LogRecord, ExceptionRow, Batch, Stack)):
         return row.life == chosen
     if isinstance(row, Setting) and row.line is not None and _of_a_life(row):
         return _life_at(row.line, chosen, starts) == (chosen if row.key == BOUND_KEY else configured)
     return True
+
+
+def _of_the_machine(row: Row) -> bool:
+    return isinstance(row, LogRecord) and row.kind.startswith(OF_THE_MACHINE)
 
 
 def _life_at(line: int, chosen: int, starts: Mapping[int, int]) -> int:
@@ -129,7 +139,7 @@ def _other_incidents(rows_by_artifact: Mapping[str, list[Row]]) -> tuple[list[Ea
 
 def _any_failure(rows: list[Row]) -> ExceptionRow | LogRecord | None:
     lives = [r.life for r in rows if isinstance(r, (ExceptionRow, LogRecord))]
-    return _failure(rows, lives[-1]) if lives else None
+    return _failure(rows, max(lives)) if lives else None
 
 
 def _model(rows: list[Row]) -> str | None:

@@ -7,7 +7,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from hicache_doctor.evidence.rows import Rank, Row, Setting, Stack
+from hicache_doctor.evidence.rows import GroupStatus, LogRecord, Rank, Row, Sample, Setting, Stack
 
 NUMBER = re.compile(r"rank (\d+)")
 TOKENS = re.compile(r"\b(DP|PP|ATTN_CP|MOE_DP|TP|EP)(\d+)")
@@ -66,7 +66,7 @@ class Identity:
         numbers = {known for r in rows if (known := _rank(r)) and NUMBER.fullmatch(known)}
         for row in rows:
             known = _rank(row)
-            if known in numbers and len(numbers) > 1:
+            if (known in numbers and len(numbers) > 1) or _of_the_job(row):
                 continue
             if stacks_only and not isinstance(row, Stack):
                 continue
@@ -205,6 +205,15 @@ class Identity:
                     if (value := getattr(home, name)) is not None:
                         setattr(out[home.id], name, value)
         return [out[k] for k in sorted(out, key=_order)]
+
+
+def _of_the_job(row: Row) -> bool:
+    """Whether a row comes from a report on all processes: whose it is its pid tells, not the file that holds it."""
+    if isinstance(row, GroupStatus):
+        return row.source == "ras"
+    if isinstance(row, Sample):
+        return row.name.startswith("gpu_")
+    return isinstance(row, LogRecord) and row.kind.startswith(("ras_", "kernel_"))  # the host's, not a rank's
 
 
 def _new_rank(label: str, artifact: str | None, pid: int | None) -> Rank:

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from hicache_doctor.artifacts.lives import select
+from hicache_doctor.evidence.rows import GroupStatus, LogRecord, Row
 from hicache_doctor.incident import Options, analyze
 from hicache_doctor.signatures.verdict import Verdict
 from tests.incidents import START, Log, a1_like, batches, c1_like, healthy, traceback
@@ -179,3 +181,19 @@ def test_a_hanging_log_in_two_files_gives_the_same_verdict(tmp_path: Path, at: i
     (tmp_path / "parted").mkdir()
     parted = diagnose(tmp_path / "parted", {**files, "a.log": "".join(lines[:at]), "b.log": "".join(lines[at:])})
     assert said(parted) == said(whole)
+
+
+def test_what_speaks_of_the_machine_belongs_to_every_life() -> None:
+    def record(kind: str, line: int, life: int) -> LogRecord:
+        return LogRecord("a", line, line, 0, None, None, kind, {}, kind, life)
+
+    def standing(line: int) -> GroupStatus:
+        return GroupStatus("a", line, "rank 0", "3", None, None, "nccl", line, None, None, "log")
+
+    rows: list[Row] = [record("ready", 1, 0), standing(2), record("sigquit", 3, 0), record("ready", 10, 1)]
+    rows += [standing(11), record("sigquit", 12, 1), record("kernel_xid", 20, 0)]
+    chosen = select({"a": rows}).chosen
+    assert chosen == {"a": 1}
+    assert [(type(r).__name__, r.line) for r in rows if isinstance(r, (LogRecord, GroupStatus))] == [
+        ("LogRecord", 10), ("GroupStatus", 11), ("LogRecord", 12), ("LogRecord", 20),
+    ]  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 
 from hicache_doctor.artifacts.metrics import looks_like_metrics, parse
@@ -52,6 +53,27 @@ def test_a_relay_and_open_metrics() -> None:
     assert (a.name, a.rank, a.value != a.value) == ("cache_hit_rate", "DP1 TP0", True)
     assert b.labels == {"a": 'q"}{', "scrape": 0}
     assert (c.name, c.labels) == ("y", {"scrape": 1})
+
+
+@pytest.mark.parametrize(
+    "between",
+    [
+        "# scrape {epoch}",
+        "# {epoch}.250",
+        "{epoch}",
+        "Wed Jun 24 15:44:42 UTC 2026",
+        "HTTP/1.1 200 OK\ndate: Wed, 24 Jun 2026 15:44:42 GMT\ncontent-type: text/plain; version=1.0.0\n",
+        "# 2026-06-24T15:44:42Z",
+    ],
+)
+def test_what_dates_a_scrape(between: str) -> None:
+    text = between.format(epoch=1782315882) + '\nsglang:x{pp_rank="0"} 1\n# TYPE sglang:y gauge\nsglang:y 2\n'
+    assert [int(s.ts or 0) for s in parse(numbered(text), "x")] == [1782315882] * 2
+
+
+@pytest.mark.parametrize("comment", ["# TYPE sglang:x1782315882 gauge", "# build 11782315882", "# 0x1782315882", "# x"])
+def test_comments_without_a_time(comment: str) -> None:
+    assert [s.ts for s in parse(numbered(f"{comment}\nsglang:x 1\n"), "x")] == [None]
 
 
 def test_a_log_is_no_scrape() -> None:

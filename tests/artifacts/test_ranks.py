@@ -204,3 +204,16 @@ def test_every_kind_of_row_gets_its_rank_and_pids_reach_the_ranks() -> None:
     (rank,) = Identity(rows, {}).resolve()
     assert (rank.id, rank.pid, rank.artifact) == ("PP1", 4711, "PP1.log")
     assert ranks(rows["PP1.log"]) == ["PP1"] * 4
+
+
+def test_a_report_on_all_processes_is_not_the_one_rank_of_its_file() -> None:
+    def ras(pid: int) -> LogRecord:
+        return LogRecord("a", 1, 1, 0, None, None, "ras_rank", {}, "", 0, pid)
+
+    def gpu(pid: int) -> Sample:
+        return Sample("a", 1, None, pid, None, "gpu_process_memory_bytes", 1.0, {"gpu": "0"})
+
+    named = LogRecord("a", 1, 1, 0, None, "PP0", "pyspy_dump", {"pid": "11"}, "")
+    rows: list[Row] = [named, ras(11), ras(12), gpu(11), gpu(12)]
+    Identity({"a": rows}, {}).resolve()
+    assert [getattr(r, "rank", None) for r in rows[1:]] == ["PP0", None, "PP0", None]
