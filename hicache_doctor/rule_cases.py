@@ -1,7 +1,8 @@
 """The rules' own cases: small incidents beside each rule, and logs of healthy deployments that must raise nothing.
 
 ``rules/cases/<id>.yaml`` holds a list of ``{name, files: {name: text}, events: [table], expect: {…}}``; ``events`` are
-probe events as tables that are put together (:mod:`hicache_doctor.evidence.event_rows`), ``expect`` has ``status``, and
+probe events as tables that are put together (:mod:`hicache_doctor.evidence.event_rows`), ``calls`` those of flight
+recorders (:mod:`hicache_doctor.evidence.call_rows`), ``expect`` has ``status``, and
 ``signature`` or ``other_cause``, perhaps ``first_failing_rank``, ``confidence``, the stream of the first divergence as
 ``parts_in``, a signature beside it as ``also``, or ``not: <id>`` for a negative case.
 ``rules/cases/healthy/`` holds logs, or folders of logs, for which any signature is a false alarm.
@@ -19,7 +20,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from hicache_doctor.errors import RuleError
-from hicache_doctor.evidence import event_rows
+from hicache_doctor.evidence import call_rows, event_rows
 from hicache_doctor.evidence.rows import Row
 from hicache_doctor.incident import Options, Tools, analyze
 from hicache_doctor.shipped import rules_dir
@@ -34,6 +35,7 @@ class Expectation(BaseModel):
     other_cause: str | None = None
     confidence: str | None = None
     first_failing_rank: str | None = None
+    culprits: list[str] | None = None
     root_cause_pr: int | None = None
     parts_in: str | None = None
     also: str | None = None
@@ -46,6 +48,7 @@ class Case(BaseModel):
     name: str
     files: dict[str, str] = Field(default_factory=dict)
     events: list[str] = Field(default_factory=list)
+    calls: str = ""
     expect: Expectation
     sglang: str | None = None
 
@@ -100,9 +103,13 @@ def _verdict(paths: list[str], tools: Tools, sglang: str | None = None, events: 
 
 def _problem(case: Case, tools: Tools) -> str | None:
     try:
-        events = event_rows.parse("\n".join(case.events), tools.base.events, tools.base.event_words)
+        events: list[Row] = [*event_rows.parse("\n".join(case.events), tools.base.events, tools.base.event_words)]
     except ValueError as e:
         return f"events, {e}"
+    try:
+        events += call_rows.parse(case.calls)
+    except ValueError as e:
+        return f"calls, {e}"
     with tempfile.TemporaryDirectory(prefix="hicache-doctor-case-") as folder:
         for name, text in case.files.items():
             target = Path(folder) / Path(name).name
@@ -118,6 +125,7 @@ def _problem(case: Case, tools: Tools) -> str | None:
         "other_cause": verdict.other_cause.id if verdict.other_cause else None,
         "confidence": verdict.confidence,
         "first_failing_rank": verdict.first_failing_rank,
+        "culprits": verdict.culprits,
         "root_cause_pr": verdict.root_cause_pr,
         "parts_in": verdict.first_divergence.stream if verdict.first_divergence else None,
         "also": want.also if want.also in [a.signature for a in verdict.also] else None,

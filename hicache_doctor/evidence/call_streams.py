@@ -272,7 +272,8 @@ def parting(
     kinds = {kind for kind, _ in fitting}
     if longest > 1 and len(kinds) == 1:
         return fitting[0]
-    usual = _usual(before)
+    # A call that neither made before is another call, not the next one behind a skipped one.
+    usual = _usual(before) if a[0] in before and b[0] in before else None
     if usual == a[0]:
         return "skipped", next((n for kind, n in fitting if kind == "skipped"), 1)
     if usual == b[0]:

@@ -76,7 +76,8 @@ ended AS (
 closed AS (
   SELECT *, min(CASE WHEN op = 'coalesced' THEN pos END) OVER w AS close_at,
          first_value(CASE WHEN op = 'coalesced' THEN done END IGNORE NULLS) OVER w AS close_done,
-         first_value(CASE WHEN op = 'coalesced' THEN seq END IGNORE NULLS) OVER w AS close_seq
+         first_value(CASE WHEN op = 'coalesced' THEN seq END IGNORE NULLS) OVER w AS close_seq,
+         first_value(CASE WHEN op = 'coalesced' THEN state END IGNORE NULLS) OVER w AS close_state
   FROM ended WINDOW w AS (PARTITION BY r, artifact, g ORDER BY pos ROWS BETWEEN CURRENT ROW AND UNBOUNDED FOLLOWING)),
 last AS (
   SELECT *, last_value(CASE WHEN message THEN seq END IGNORE NULLS) OVER (
@@ -86,7 +87,8 @@ units AS (
   SELECT *, close_at IS NOT NULL AND (op = 'coalesced' OR NOT coalesce(retired, false)
             AND coalesce(state, 'scheduled') = 'scheduled' AND seq = CASE WHEN message THEN sent ELSE close_seq END) AS inside
   FROM last)
-SELECT e, r, rank, artifact, record, g, seq, op, sizes, dtype, state, call_site, peer, ts, source, pos, blocking, message,
+SELECT e, r, rank, artifact, record, g, seq, op, sizes, dtype, call_site, peer, ts, source, pos, blocking, message,
+       CASE WHEN inside THEN close_state ELSE state END AS state,
        CASE WHEN inside THEN close_done ELSE done END AS done, CASE WHEN inside THEN close_at END AS unit,
        CASE WHEN inside THEN min(pos) OVER (PARTITION BY r, artifact, g, close_at, inside) ELSE pos END AS turn
 FROM units
@@ -173,6 +175,8 @@ class Call:
     ranks: list[At]
     lacks: dict[str, tuple[str, str | None]] = field(default_factory=dict)
     idle: bool = False
+    alone: bool = False
+    """All other members have it behind them."""
 
 
 @dataclass(slots=True)
@@ -316,6 +320,9 @@ class _Reader:
             own = [h for h in waiting if kinds.get(h["rank"]) == kind]
             odd = _odd(kind, kinds, entrants)
             calls.append(self._call((g, seq, kind), own, {**absent, **odd}))
+        others = [entrants.get(m) for m in self.members[g] if m not in {h["rank"] for h in waiting}]
+        if others and all(e is not None and e["done"] for e in others) and len(calls) == 1:
+            calls[0].alone = not calls[0].lacks
         return calls
 
     def _call(
@@ -365,8 +372,11 @@ class _Reader:
                 continue
             peer = self.grid.label(world, head["peer"])
             lacks: dict[str, tuple[str, str | None]] = {}
-            other = open_.get((head["g"], self.index.get(peer, -1), MESSAGES[head["op"]], own, nth[head["e"]]))
-            if other is not None:
+            place = nth[head["e"]] - surplus.get(head["e"], 0)
+            other = open_.get((head["g"], self.index.get(peer, -1), MESSAGES[head["op"]], own, place))
+            if place <= 0:
+                pass  # the other side has it behind it
+            elif other is not None:
                 first = self.turns.get((peer, other["artifact"]))
                 if first is not None and first["turn"] < other["turn"]:
                     lacks[peer] = ("queued_behind", _short(first))
@@ -376,7 +386,7 @@ class _Reader:
                     lacks[peer] = ("not_started", _short(other))
             elif peer not in self.dumped:
                 self._undumped(lacks, peer, head)
-            elif nth[head["e"]] > surplus.get(head["e"], 0):
+            else:
                 lacks[peer] = ("no_message", None)
             calls.append(self._call((head["g"], head["e"]), [head], lacks))
         return calls

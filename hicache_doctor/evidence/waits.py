@@ -175,7 +175,10 @@ class _Incident:
                 if sink.cycle and not odd and not reason.startswith("other_"):
                     reason = "cycle"
                 yield {"rank": rank, "reason": reason, "waiters": sink.waiters, "component": i} | self._cited(rank)
-        if not named and any(not c.idle for c in self.calls) and len(self.missing) <= len(shown):
+        alone = [] if named else sorted({a.rank for c in self.calls if c.alone for a in c.ranks}, key=in_order)
+        for rank in alone:
+            yield {"rank": rank, "reason": "alone_inside", "waiters": 0, "component": None} | self._cited(rank)
+        if not (named or alone) and any(not c.idle for c in self.calls) and len(self.missing) <= len(shown):
             for rank in sorted(filter(self._silent, self.missing), key=in_order):
                 yield {"rank": rank, "reason": "no_dump", "waiters": 0, "component": None} | self._cited(rank)
 

@@ -3,7 +3,7 @@
 -- evidence: waits_found
 -- says: {waiters} ranks wait for {rank}
 SELECT c.artifact, c.line, c.record, c.rank, c.quote, c.waiters FROM wait_culprit c
-WHERE EXISTS (SELECT 1 FROM wait_edge e WHERE NOT e.idle) ORDER BY c.component, c.rank LIMIT 8
+WHERE c.reason = 'alone_inside' OR EXISTS (SELECT 1 FROM wait_edge e WHERE NOT e.idle) ORDER BY c.component, c.rank LIMIT 8
 
 -- evidence: wait_not_entered
 -- says: {rank} never entered {operation} {seq} of group {grp}; {waiter} and others of the group wait in it
@@ -14,6 +14,15 @@ JOIN wait_edge e ON e.on_rank = c.rank AND e.why = 'not_entered' AND c.reason <>
 -- says: {rank} has {operation} {seq} of group {grp}, in which {waiter} waits, queued behind {detail}, which does not end
 SELECT e.artifact, e.line, e.record, e.quote, c.rank, e.operation, e.seq, e.grp, e.detail, e.rank AS waiter FROM wait_culprit c
 JOIN wait_edge e ON e.on_rank = c.rank AND e.why = 'queued_behind' AND c.reason <> 'cycle' ORDER BY c.component, c.rank, e.rank LIMIT 8
+
+-- evidence: wait_not_started
+-- says: {rank} has not started {detail} on its device, {waiter} has
+SELECT e.artifact, e.line, e.record, e.quote, c.rank, e.operation, e.detail, e.rank AS waiter FROM wait_culprit c
+JOIN wait_edge e ON e.on_rank = c.rank AND e.why = 'not_started' AND c.reason <> 'cycle' ORDER BY c.component, c.rank, e.rank LIMIT 8
+
+-- evidence: wait_alone_inside
+-- says: {rank} is still in {operation}, which all other members have behind them
+SELECT artifact, line, record, quote, rank, operation FROM wait_culprit WHERE reason = 'alone_inside' ORDER BY position LIMIT 8
 
 -- evidence: wait_no_message
 -- says: {rank} has no counterpart of the {operation} in which {waiter} waits for it
