@@ -71,6 +71,11 @@ WAITING = """
 SELECT n.rank FROM wait_node n WHERE n.state = 'waiting'
   AND EXISTS (SELECT 1 FROM wait_edge e WHERE e.rank = n.rank AND NOT e.idle) ORDER BY n.rank
 """
+# A rank whose peer closed the connection was left by others, wherever its recorder ends.
+SINKS = """
+SELECT rank FROM wait_culprit
+WHERE rank NOT IN (SELECT rank FROM rank_role WHERE role = 'victim' AND rank IS NOT NULL) ORDER BY position
+"""
 
 
 def diagnose(store: Store, base: RuleBase, *, explain: bool = False) -> Verdict:
@@ -198,8 +203,9 @@ class _Dress:
         return row.get("culprit") if row else None
 
     def _culprits(self) -> list[str]:
-        if self._rule.culprits_from:
-            named = self._named(self._rule.culprits_from)
+        if source := self._rule.culprits_from:
+            entries = [source] if isinstance(source, str) else source
+            named = next((ranks for e in entries if (ranks := self._named(e))), [])
             if named or not self._rule.parted:
                 return named
         rows = self._store.rows(
@@ -209,7 +215,7 @@ class _Dress:
         first = [r["rank"] for r in rows] or ([parted] if parted else [])
         if first or not self._waits:
             return first
-        return [r["rank"] for r in self._store.rows("SELECT rank FROM wait_culprit ORDER BY position")]
+        return [r["rank"] for r in self._store.rows(SINKS)]
 
     def _victims(self, culprits: list[str]) -> list[str]:
         rows = self._store.rows("SELECT rank FROM rank_role WHERE role = 'victim' AND rank IS NOT NULL ORDER BY rank")

@@ -77,7 +77,8 @@ def _rules(base: RuleBase) -> Iterator[Finding]:
 def _names_of(rule: Rule) -> Iterator[str]:
     yield from (*rule.text, *rule.config, *rule.observed, *rule.parted, *rule.supports, *rule.excludes, *rule.chain)
     for named in (rule.culprits_from, rule.victims_from):
-        yield from [named] if isinstance(named, str) else named or []
+        for entry in [named] if isinstance(named, str) else named or []:
+            yield from [entry] if isinstance(entry, str) else entry
     yield from (a.only_if for a in rule.actions if a.only_if)
     yield from (n.unless for n in rule.next if n.unless)
 

@@ -58,7 +58,8 @@ class Rule(Strict):
     fixes_by_tree: dict[str, list[int]] = Field(default_factory=dict)
     chain: list[str] = Field(default_factory=list)
     first_rank: Literal["role", "none", "evidence"] = "role"
-    culprits_from: str | list[str] | None = None
+    culprits_from: str | list[str | list[str]] | None = None
+    """Evidence that names the culprits; of a list, the first entry that names any (an entry may be several together)."""
     victims_from: str | list[str] | None = None
     look_alikes: list[str] = Field(default_factory=list)
     actions: list[RuleAction] = Field(default_factory=list)
