@@ -165,7 +165,7 @@ def _header(f: BinaryIO, size: int) -> tuple[int, int, int]:
     if kind != _CORE:
         raise CoreDamage("an ELF file, but no core")
     if entry_size != _PROGRAM.size:
-        raise CoreDamage(f"damaged: program headers of {entry_size} bytes")
+        raise CoreDamage(f"a core file, but damaged: its program headers have {entry_size} bytes")
     if number == _MANY and section_size >= 48 and sections < size:
         f.seek(sections + 44)
         number = int.from_bytes(f.read(4), "little")

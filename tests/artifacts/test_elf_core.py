@@ -84,7 +84,7 @@ def test_what_lies_behind_the_end_is_told(place: Path) -> None:
         (4, 1, "a core of a 32-bit process is not read"),
         (5, 2, "a core of a big-endian machine is not read"),
         (16, 3, "an ELF file, but no core"),
-        (54, 57, "damaged: program headers of 57 bytes"),
+        (54, 57, "a core file, but damaged: its program headers have 57 bytes"),
         (0, 0, "no ELF file"),
     ],
 )
