@@ -53,7 +53,7 @@ class Cost:
                 cpu = max(cpu, sum(spent[:4]) + living)
             except psutil.Error:
                 pass
-            time.sleep(0.01)
+            time.sleep(0.05)
         wall = time.perf_counter() - start
         if child.returncode:
             raise SystemExit(f"{' '.join(command)}: {child.stderr.read()[-2000:]}")
