@@ -23,6 +23,8 @@ _TOKEN = re.compile(
 )
 # A command in Markdown's inline code; `hostname` within a command is the shell's own.
 _INLINE_CODE = re.compile(r"`([^`\n]*(?:launch_server|sglang serve|(?<![^\s`])--[a-z])[^`\n]*)`")
+# A line without any of these, and without a line before it that goes on, is no command: most lines of a file.
+_SIGNS = ("sglang", "launch_server", "--")
 _NEGATIVE = re.compile(r"-\d+(?:\.\d+)?")
 _FLAG = re.compile(r"--?[A-Za-z][\w-]*(?:=.*)?", re.S)
 _CUT_FLAG = re.compile(r"--?(?:[A-Za-z][\w-]*-)?")
@@ -82,6 +84,9 @@ def _candidates(lines: Sequence[tuple[int, str]]) -> Iterator[tuple[list[tuple[i
             continue
         if m is not None and rest.startswith("["):
             yield [(number, a or b) for a, b in re.findall(r"\"((?:[^\"\\]|\\.)*)\"|'([^']*)'", rest)], False
+            i += 1
+            continue
+        if m is None and not text.rstrip().endswith("\\") and not any(sign in text for sign in _SIGNS):
             i += 1
             continue
         # `args: --x` and `- --x` are read from their value on.

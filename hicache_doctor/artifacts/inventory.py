@@ -54,6 +54,7 @@ from hicache_doctor.errors import InputError
 from hicache_doctor.evidence.rows import Artifact, Rank, Row, Sample, Setting, Stack
 
 SMALL = 4 << 20
+SMALL_PACKED = 512 << 10  # unpacked: a bigger one costs the readers of small texts more than it gives
 LONGEST_LINE = 1 << 20
 LEARN = 200
 NOT_READ = {
@@ -185,7 +186,7 @@ def _read(source: Source, how: _How) -> Read:
     entry.read = "all"
     if kind == "utf16":
         _small(source, how.vocabulary, result, encoding="utf-16")
-    elif (source.compression is None and source.size <= SMALL) or pages.is_small(source, SMALL):
+    elif (source.compression is None and source.size <= SMALL) or pages.is_small(source, min(SMALL, SMALL_PACKED)):
         _small(source, how.vocabulary, result)
     elif pages.is_page(head):
         pages.read_page(source, result)

@@ -203,15 +203,18 @@ def _flags(number: int, text: str) -> Iterator[_Found]:
 def _versions(number: int, text: str) -> Iterator[_Found]:
     if len(text) > 5000:
         return
-    for m in _IMAGE.finditer(text):
+    named = "sglang" in text.lower()
+    images = list(_IMAGE.finditer(text)) if named else []
+    stated = list(_SGLANG.finditer(text)) if named else []
+    for m in images:
         yield number, "image", f"{m.group(1)}:{m.group(2).rstrip('.')}", "image tag"
         if m.group(3):
             yield number, "sglang_version", m.group(3), "image tag"
-    for m in _SGLANG.finditer(text):
+    for m in stated:
         source = "pip" if "==" in m.group("how") or m.group("how").startswith("-") else "version list"
         yield number, "sglang_version", m.group("version"), source
-    if not _SGLANG.search(text) and not _IMAGE.search(text):
-        said = _TAG.search(text) or (_PLAIN_VERSION.search(text) if "sglang" in text.lower() else None)
+    if not stated and not images:
+        said = _TAG.search(text) or (_PLAIN_VERSION.search(text) if named else None)
         if said is not None:
             yield number, "sglang_version", said.group(1), "note"
     if (package := _PACKAGE.match(text)) and (key := _PACKAGES.get(package.group(1).lower())):
