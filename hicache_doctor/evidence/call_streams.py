@@ -67,7 +67,7 @@ WITH own AS (
   SELECT c.rank, c.g, c.seq, c.op, {FUNCTION} AS site, c.sizes, c.turn, c.artifact, c.record, c.ts, c.call_site, k.grp,
          k.descr, c.message, c.done, n.n, c.peer, c.pos
   FROM recorded_call c JOIN call_group k ON k.g = c.g JOIN wait_rank n ON n.r = c.r
-  WHERE c.rank IN (?, ?) AND c.artifact IN (?, ?) AND c.op <> 'coalesced' AND c.seq IS NOT NULL)
+  WHERE c.rank IN (?, ?) AND c.artifact IN (?, ?) AND c.op <> 'coalesced' AND (c.message OR c.seq IS NOT NULL))
 SELECT * FROM own x
 WHERE CASE WHEN message THEN peer IN (SELECT n FROM own) AND peer <> n
            ELSE g IN (SELECT g FROM own WHERE NOT message GROUP BY g HAVING count(DISTINCT rank) = 2) END

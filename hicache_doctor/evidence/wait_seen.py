@@ -21,7 +21,7 @@ IDLE = {"recv_requests", "pp_recv_requests"}
 REQUESTS, PIPE_GROUPS = 1, (5, 8, 12)
 
 STANDING = """
-SELECT * FROM (SELECT *, row_number() OVER (PARTITION BY rank ORDER BY dump DESC, place = 'elsewhere', artifact, line) AS n
+SELECT * FROM (SELECT *, row_number() OVER (PARTITION BY rank ORDER BY source = 'flight_recorder', dump DESC, place = 'elsewhere', artifact, line) AS n
                FROM place WHERE source <> 'traceback' AND rank IS NOT NULL) WHERE n = 1 ORDER BY rank
 """
 PROBES = """
