@@ -20,41 +20,44 @@ CREATE OR REPLACE TABLE skipped_call (
   next_operation VARCHAR, next_site VARCHAR, artifact VARCHAR, record BIGINT, quote VARCHAR, other_artifact VARCHAR,
   other_record BIGINT, other_quote VARCHAR, ts DOUBLE);
 """
-FUNCTION = "nullif(regexp_extract(split_part(call_site, ' ', 1), '[^.]*$'), '')"
-# Where the members of a group did not make the same call under one number. A call site that only some members ever have
-# is no difference: a branch by rank that makes the same call.
-PARTED = f"""
-CREATE OR REPLACE TABLE named_call AS
-SELECT e, r, rank, g, seq, op, {FUNCTION} AS site, sizes, turn FROM recorded_call WHERE NOT message AND op <> 'coalesced';
+# Where the members of a group did not make the same call under one number.
+ODD = """
+CREATE OR REPLACE TABLE odd_call AS
+SELECT g, seq, min(op) <> max(op) AS other, count(site) = 0 AS sizes_only FROM recorded_call
+WHERE NOT message AND op <> 'coalesced' AND seq IS NOT NULL GROUP BY g, seq
+HAVING min(op) <> max(op)
+    OR (count(site) = count(*) AND min(site) <> max(site))
+    OR (count(site) = 0 AND count(sizes) = count(*) AND min(sizes) <> max(sizes)
+        AND min(op) IN ('all_reduce', 'broadcast', 'reduce', '_all_gather_base', '_reduce_scatter_base'))
+"""
+# A call site that only some members ever have is no difference: a branch by rank that makes the same call.
+PARTED = """
 CREATE OR REPLACE TABLE parted_call AS
-WITH size AS (SELECT g, count(DISTINCT r) AS ranks FROM named_call GROUP BY g HAVING count(DISTINCT r) > 1),
-common AS (SELECT g, site FROM named_call JOIN size USING (g) WHERE site IS NOT NULL
-           GROUP BY g, site, ranks HAVING count(DISTINCT r) = ranks),
-odd AS (
-  SELECT g, seq FROM named_call WHERE seq IS NOT NULL GROUP BY g, seq
-  HAVING min(op) <> max(op)
-     OR (count(site) = count(*) AND min(site) <> max(site))
-     OR (count(site) = 0 AND count(sizes) = count(*) AND min(op) = max(op) AND min(sizes) <> max(sizes)
-         AND min(op) IN ('all_reduce', 'broadcast', 'reduce', '_all_gather_base', '_reduce_scatter_base'))),
-real AS (
-  SELECT o.g, o.seq FROM odd o JOIN named_call c USING (g, seq) LEFT JOIN common k ON k.g = c.g AND k.site = c.site
-  GROUP BY ALL HAVING min(c.op) <> max(c.op) OR count(c.site) = 0 OR count(k.site) > 0)
-SELECT g, min(seq) AS seq FROM real GROUP BY g
+WITH own AS (SELECT g, r, site, seq FROM recorded_call WHERE NOT message AND op <> 'coalesced'
+             AND g IN (SELECT g FROM odd_call)),
+size AS (SELECT g, count(DISTINCT r) AS ranks FROM own GROUP BY g),
+common AS (SELECT g, site FROM own JOIN size USING (g) WHERE site IS NOT NULL
+           GROUP BY g, site, ranks HAVING count(DISTINCT r) = ranks)
+SELECT o.g, min(o.seq) AS seq FROM odd_call o
+WHERE o.other OR o.sizes_only OR EXISTS (
+  SELECT 1 FROM own c JOIN common k ON k.g = c.g AND k.site = c.site WHERE c.g = o.g AND c.seq = o.seq)
+GROUP BY o.g
 """
 BEFORE, AFTER = 256, 64
 WINDOW = f"""
-SELECT c.*, x.artifact, x.record, x.ts, x.call_site, p.seq AS first, k.grp, k.descr FROM named_call c
+SELECT c.*, p.seq AS first, k.grp, k.descr FROM recorded_call c
 JOIN parted_call p ON p.g = c.g AND c.seq BETWEEN p.seq - {BEFORE} AND p.seq + {AFTER}
-JOIN recorded_call x ON x.e = c.e JOIN call_group k ON k.g = c.g
-WHERE c.r IN (SELECT r FROM named_call n WHERE n.g = c.g AND n.seq = p.seq)
+JOIN call_group k ON k.g = c.g
+WHERE NOT c.message AND c.op <> 'coalesced'
+  AND c.r IN (SELECT r FROM recorded_call n WHERE n.g = c.g AND n.seq = p.seq AND NOT n.message)
 ORDER BY c.g, c.r, c.seq
 """
 MOST_SKIPPED = 8
 """How many calls in a row may be skipped."""
 ODD_RANKS = 16
 
-UNNUMBERED = f"""
-SELECT e, r, g, op, {FUNCTION} AS site, sizes FROM recorded_call
+UNNUMBERED = """
+SELECT e, r, g, op, site, sizes FROM recorded_call
 WHERE NOT message AND op <> 'coalesced' AND g IN (SELECT g FROM recorded_call WHERE NOT message AND op <> 'coalesced' AND seq IS NULL)
 ORDER BY g, r, pos
 """
@@ -64,10 +67,10 @@ SHINGLE = 4
 LAST = 512
 PAIR = f"""
 WITH own AS (
-  SELECT c.rank, c.g, c.seq, c.op, {FUNCTION} AS site, c.sizes, c.turn, c.artifact, c.record, c.ts, c.call_site, k.grp,
+  SELECT c.rank, c.g, c.seq, c.op, c.site, c.sizes, c.turn, c.artifact, c.record, c.ts, c.call_site, k.grp,
          k.descr, c.message, c.done, n.n, c.peer, c.pos
   FROM recorded_call c JOIN call_group k ON k.g = c.g JOIN wait_rank n ON n.r = c.r
-  WHERE c.rank IN (?, ?) AND c.artifact IN (?, ?) AND c.op <> 'coalesced' AND c.seq IS NOT NULL)
+  WHERE c.rank IN (?, ?) AND c.artifact IN (?, ?) AND c.op <> 'coalesced' AND (c.message OR c.seq IS NOT NULL))
 SELECT * FROM own x
 WHERE CASE WHEN message THEN peer IN (SELECT n FROM own) AND peer <> n
            ELSE g IN (SELECT g FROM own WHERE NOT message GROUP BY g HAVING count(DISTINCT rank) = 2) END
@@ -119,13 +122,16 @@ def derive(store: Store) -> None:
     store.con.execute(CREATE)
     if not store.value("SELECT count(*) FROM information_schema.tables WHERE table_name = 'recorded_call'"):
         return
-    for statement in PARTED.split(";\n"):
-        store.con.execute(statement)
+    store.con.execute(ODD)
+    if not store.value("SELECT count(*) FROM odd_call"):
+        store.con.execute("DROP TABLE odd_call")
+        return
+    store.con.execute(PARTED)
     groups: dict[int, dict[str, list[dict[str, Any]]]] = defaultdict(lambda: defaultdict(list))
     for row in store.rows(WINDOW):
         groups[row["g"]][row["rank"]].append(row)
     store.fill("skipped_call", [row for members in groups.values() for row in _parted(members)])
-    store.con.execute("DROP TABLE named_call; DROP TABLE parted_call")
+    store.con.execute("DROP TABLE odd_call; DROP TABLE parted_call")
 
 
 def pair(
@@ -153,7 +159,7 @@ def pair(
 
 # What one rank called, in order, up to the call that it stands in.
 OWN = f"""
-SELECT c.rank, c.g, c.seq, c.op, {FUNCTION} AS site, c.sizes, c.turn, c.artifact, c.record, c.ts, c.call_site, k.grp,
+SELECT c.rank, c.g, c.seq, c.op, c.site, c.sizes, c.turn, c.artifact, c.record, c.ts, c.call_site, k.grp,
        k.descr, c.message, n.n, c.peer
 FROM recorded_call c JOIN call_group k ON k.g = c.g JOIN wait_rank n ON n.r = c.r
 WHERE c.rank = ? AND c.artifact = ? AND c.op <> 'coalesced' AND c.turn <= ?

@@ -44,54 +44,67 @@ SELECT rank, artifact, backend FROM dumps
 QUALIFY row_number() OVER (
   PARTITION BY rank, backend ORDER BY ts DESC NULLS LAST, sites DESC, calls DESC, artifact) = 1
 """
-# One row a call: its group over all ranks, its turn on the rank, the turn of the coalesced unit that it belongs to.
+# One row a call: its group over all ranks and its turn on the rank. Texts that repeat by the million (lists of members,
+# call sites) are looked at once a group and once a site. Long lists of members are said by the group's status only.
 CALLS = """
+CREATE OR REPLACE TABLE call_place AS
+WITH listed AS (SELECT artifact, grp, any_value(members) AS members FROM group_status WHERE members IS NOT NULL GROUP BY ALL)
+SELECT n.world, c.rank, c.artifact, c.grp, coalesce(any_value(c.members), any_value(l.members)) AS members,
+       any_value(c.descr) AS descr, any_value(c.backend) AS backend,
+       bool_or(c.state = 'completed' OR c.state = 'started') AS states_told, bool_or(c.retired) AS retires
+FROM collective c JOIN call_source s ON s.rank = c.rank AND s.artifact = c.artifact AND s.backend = coalesce(c.backend, '')
+JOIN wait_rank n ON n.rank = c.rank LEFT JOIN listed l ON l.artifact = c.artifact AND l.grp = c.grp
+GROUP BY n.world, c.rank, c.artifact, c.grp;
 CREATE OR REPLACE TABLE call_group AS
 SELECT CAST(row_number() OVER (ORDER BY world, grp, members, descr, backend) - 1 AS INT) AS g, * FROM (
-  SELECT DISTINCT n.world, c.grp, c.members, CASE WHEN c.members IS NULL THEN c.descr END AS descr,
-         CASE WHEN c.members IS NULL THEN c.backend END AS backend
-  FROM (SELECT rank, grp, members, descr, backend FROM collective
-        UNION SELECT rank, grp, members, descr, backend FROM group_status WHERE grp IS NOT NULL) c
-  JOIN wait_rank n USING (rank));
+  SELECT DISTINCT world, grp, members, CASE WHEN members IS NULL THEN descr END AS descr,
+         CASE WHEN members IS NULL THEN backend END AS backend
+  FROM (SELECT world, grp, members, descr, backend FROM call_place
+        UNION SELECT n.world, s.grp, s.members, s.descr, s.backend FROM group_status s JOIN wait_rank n USING (rank)
+        WHERE s.grp IS NOT NULL));
+CREATE OR REPLACE TABLE call_site AS
+SELECT DISTINCT call_site, nullif(regexp_extract(split_part(call_site, ' ', 1), '[^.]*$'), '') AS site FROM collective
+WHERE call_site IS NOT NULL;
 CREATE OR REPLACE TABLE recorded_call AS
-WITH own AS (
-  SELECT c.rowid AS e, n.r, c.rank, c.artifact, c.record, g.g, c.seq, c.op, c.sizes, c.dtype, c.state, c.retired,
-         c.call_site, c.peer, c.ts, c.backend, c.position, c.source,
-         bool_or(c.state = 'completed' OR c.state = 'started') OVER d AS states_told, bool_or(c.retired) OVER d AS retires
-  FROM collective c JOIN call_source s ON s.rank = c.rank AND s.artifact = c.artifact
-    AND s.backend = coalesce(c.backend, '')
-  JOIN wait_rank n ON n.rank = c.rank
-  JOIN call_group g ON g.world = n.world AND g.grp = c.grp AND g.members IS NOT DISTINCT FROM c.members
-    AND (c.members IS NOT NULL
-         OR g.descr IS NOT DISTINCT FROM c.descr AND g.backend IS NOT DISTINCT FROM c.backend)
-  WINDOW d AS (PARTITION BY c.rank, c.artifact)),
+WITH place AS (
+  SELECT p.rank, p.artifact, p.grp, g.g,
+         bool_or(p.states_told) OVER d AS states_told, bool_or(p.retires) OVER d AS retires
+  FROM call_place p JOIN call_group g ON g.world = p.world AND g.grp = p.grp AND g.members IS NOT DISTINCT FROM p.members
+    AND (p.members IS NOT NULL
+         OR g.descr IS NOT DISTINCT FROM p.descr AND g.backend IS NOT DISTINCT FROM p.backend)
+  WINDOW d AS (PARTITION BY p.rank, p.artifact)),
 told AS (
-  SELECT *, coalesce(position, record, e) AS pos, backend = 'gloo' OR retires AND NOT states_told AS blocking,
-         op IN ('send', 'recv') AS message
-  FROM own),
-ended AS (
-  SELECT *, CASE WHEN state = 'completed' THEN true WHEN blocking THEN coalesce(retired, true)
-                 WHEN state IS NULL THEN coalesce(retired, true) ELSE false END AS done
-  FROM told),
-closed AS (
+  SELECT c.rowid AS e, n.r, c.rank, c.artifact, c.record, p.g, c.seq, c.op, c.sizes, c.dtype, c.state, c.retired,
+         c.call_site, t.site, c.peer, c.ts, c.source,
+         row_number() OVER (PARTITION BY n.r, c.artifact ORDER BY c.position, c.record, c.rowid) AS pos,
+         coalesce(c.backend = 'gloo', false) OR coalesce(p.retires AND NOT p.states_told, false) AS blocking,
+         c.op IN ('send', 'recv') AS message
+  FROM collective c JOIN place p ON p.rank = c.rank AND p.artifact = c.artifact AND p.grp = c.grp
+  JOIN wait_rank n ON n.rank = c.rank LEFT JOIN call_site t ON t.call_site = c.call_site)
+SELECT * EXCLUDE (retired), coalesce(retired, false) AS retired,
+       CASE WHEN state = 'completed' THEN true WHEN blocking THEN coalesce(retired, true)
+            WHEN state IS NULL THEN coalesce(retired, true) ELSE false END AS done, pos AS turn
+FROM told;
+DROP TABLE call_place;
+DROP TABLE call_site
+"""
+# What belongs to a coalesced unit has the call site of its end, and its state.
+UNITS = """
+CREATE OR REPLACE TABLE call_unit AS
+WITH closed AS (
   SELECT *, min(CASE WHEN op = 'coalesced' THEN pos END) OVER w AS close_at,
          first_value(CASE WHEN op = 'coalesced' THEN done END IGNORE NULLS) OVER w AS close_done,
          first_value(CASE WHEN op = 'coalesced' THEN seq END IGNORE NULLS) OVER w AS close_seq,
-         first_value(CASE WHEN op = 'coalesced' THEN state END IGNORE NULLS) OVER w AS close_state
-  FROM ended WINDOW w AS (PARTITION BY r, artifact, g ORDER BY pos ROWS BETWEEN CURRENT ROW AND UNBOUNDED FOLLOWING)),
-last AS (
-  SELECT *, last_value(CASE WHEN message THEN seq END IGNORE NULLS) OVER (
-    PARTITION BY r, artifact, g, close_at ORDER BY pos ROWS BETWEEN UNBOUNDED PRECEDING AND UNBOUNDED FOLLOWING) AS sent
-  FROM closed),
-units AS (
-  SELECT *, close_at IS NOT NULL AND (op = 'coalesced' OR NOT coalesce(retired, false)
-            AND coalesce(state, 'scheduled') = 'scheduled' AND seq = CASE WHEN message THEN sent ELSE close_seq END) AS inside
-  FROM last)
-SELECT e, r, rank, artifact, record, g, seq, op, sizes, dtype, call_site, peer, ts, source, pos, blocking, message,
-       CASE WHEN inside THEN close_state ELSE state END AS state,
-       CASE WHEN inside THEN close_done ELSE done END AS done, CASE WHEN inside THEN close_at END AS unit,
-       CASE WHEN inside THEN min(pos) OVER (PARTITION BY r, artifact, g, close_at, inside) ELSE pos END AS turn
-FROM units
+         first_value(CASE WHEN op = 'coalesced' THEN state END IGNORE NULLS) OVER w AS close_state,
+         first_value(CASE WHEN op = 'coalesced' THEN coalesce(call_site, '') END IGNORE NULLS) OVER w AS close_site
+  FROM recorded_call WHERE g IN (SELECT g FROM recorded_call WHERE op = 'coalesced')
+  WINDOW w AS (PARTITION BY r, artifact, g ORDER BY pos ROWS BETWEEN CURRENT ROW AND UNBOUNDED FOLLOWING))
+SELECT e, close_state, close_done, min(pos) OVER (PARTITION BY r, artifact, g, close_at) AS turn FROM closed
+WHERE close_at IS NOT NULL AND (op = 'coalesced' OR NOT retired AND coalesce(state, 'scheduled') = 'scheduled'
+  AND CASE WHEN message THEN coalesce(call_site, '') = close_site ELSE seq = close_seq END);
+UPDATE recorded_call SET state = u.close_state, done = u.close_done, turn = u.turn FROM call_unit u
+WHERE u.e = recorded_call.e;
+DROP TABLE call_unit
 """
 REACH = """
 CREATE OR REPLACE TABLE call_reach AS
@@ -129,7 +142,7 @@ met AS (
   FROM pairs u JOIN recorded_call a ON a.r = u.r AND a.done AND NOT a.message AND a.op <> 'coalesced'
   JOIN recorded_call b ON b.r = u.p AND b.g = a.g AND b.seq = a.seq AND b.done AND NOT b.message AND b.op <> 'coalesced'
   GROUP BY u.r, u.p),
-starts AS (SELECT r, min(pos) AS first FROM recorded_call GROUP BY r),
+starts AS (SELECT r, min(record) AS first FROM recorded_call GROUP BY r),
 origin AS (
   SELECT u.r, u.p, coalesce(m.after_r, -1) AS after_r, coalesce(m.after_p, -1) AS after_p
   FROM pairs u LEFT JOIN met m USING (r, p) JOIN starts s ON s.r = u.r JOIN starts t ON t.r = u.p
@@ -201,6 +214,8 @@ def recorded(
         return Recorded([], {}, set())
     store.con.execute(SOURCES)
     store.con.execute(CALLS)
+    if store.value("SELECT count(*) FROM recorded_call WHERE op = 'coalesced'"):
+        store.con.execute(UNITS)
     call_streams.number(store)
     store.con.execute(REACH)
     return _Reader(store, grid, set(helper), standing).read(late)
@@ -212,7 +227,7 @@ class _Reader:
     ) -> None:
         self.store, self.grid, self.helper, self.standing = store, grid, helper, standing
         dumps = "SELECT rank FROM collective UNION SELECT rank FROM group_status"
-        also = "SELECT id FROM rank WHERE artifact IN (SELECT path FROM artifact WHERE kind = 'flight_recorder')"
+        also = "SELECT id FROM rank WHERE artifact IN (SELECT path FROM artifact WHERE kind = 'flight_recorder' OR kind = 'flight recorder')"
         self.dumped = {r["rank"] for r in store.rows(f"{dumps} UNION {also}") if r["rank"]}
         self.groups = {r["g"]: r for r in store.rows("SELECT * FROM call_group")}
         self.members = self._members()

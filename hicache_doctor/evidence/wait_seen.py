@@ -21,8 +21,10 @@ IDLE = {"recv_requests", "pp_recv_requests"}
 REQUESTS, PIPE_GROUPS = 1, (5, 8, 12)
 
 STANDING = """
-SELECT * FROM (SELECT *, row_number() OVER (PARTITION BY rank ORDER BY dump DESC, place = 'elsewhere', artifact, line) AS n
-               FROM standing WHERE rank IS NOT NULL) WHERE n = 1 ORDER BY rank
+SELECT * FROM (
+  SELECT *, row_number() OVER (
+    PARTITION BY rank ORDER BY source = 'flight_recorder', dump DESC, place = 'elsewhere', artifact, line) AS n
+  FROM standing WHERE rank IS NOT NULL) WHERE n = 1 ORDER BY rank
 """
 PROBES = """
 SELECT w.*, e.key AS seq, e.a AS peer, p.pp, p.cp_group, p.pipe_group FROM rank_wait w

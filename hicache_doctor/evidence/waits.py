@@ -45,15 +45,16 @@ CREATE OR REPLACE TABLE wait_cycle (
 """
 EXCUSED = """
 CREATE OR REPLACE VIEW excused AS
-SELECT p.rank, q.rank AS peer FROM (SELECT DISTINCT rank FROM standing) p JOIN (SELECT DISTINCT rank FROM standing) q ON p.rank <> q.rank
+SELECT p.rank, q.rank AS peer
+FROM (SELECT DISTINCT rank FROM standing) p JOIN (SELECT DISTINCT rank FROM standing) q ON p.rank <> q.rank
 WHERE EXISTS (
   SELECT 1 FROM wait_culprit c WHERE c.reason NOT IN ('no_dump', 'no_time_out')
     AND regexp_extract(c.rank, 'PP\\d+') = regexp_extract(p.rank, 'PP\\d+')
     AND regexp_extract(c.rank, '\\bDP\\d+') = regexp_extract(p.rank, '\\bDP\\d+'))
   AND NOT EXISTS (SELECT 1 FROM wait_culprit c WHERE c.rank IN (p.rank, q.rank))
 """
-"""Two ranks of a stage in different calls, where all waiting of that stage ends at another one: the peer skipped nothing,
-it is held up, too (the root of a broadcast waits until all have taken it)."""
+"""Two ranks of a stage in different calls, where all waiting of that stage ends at another one: the peer skipped
+nothing, it is held up, too (the root of a broadcast waits until all have taken it)."""
 LATE = """
 SELECT NOT EXISTS (SELECT 1 FROM log) OR EXISTS (SELECT 1 FROM log WHERE kind IN ('gloo_timeout', 'watchdog_timeout'))
        OR EXISTS (SELECT 1 FROM exception WHERE proof IN ('timeout', 'peer_closed'))

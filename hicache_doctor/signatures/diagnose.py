@@ -92,7 +92,7 @@ def diagnose(store: Store, base: RuleBase, *, explain: bool = False) -> Verdict:
 
 
 def derive(store: Store, base: RuleBase) -> Facts:
-    """Fill the derived tables (places, changes between dumps, streams, shapes, roles, waits, …) and gather the facts."""
+    """Fill the derived tables (places, changes of stacks, streams, shapes, roles, waits, …) and gather the facts."""
     place_rules = places.load_places(base.places)
     places.derive(store, place_rules, sides.load_sides(base.sides))
     stack_change.derive(store)

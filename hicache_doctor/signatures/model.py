@@ -59,7 +59,7 @@ class Rule(Strict):
     chain: list[str] = Field(default_factory=list)
     first_rank: Literal["role", "none", "evidence"] = "role"
     culprits_from: str | list[str | list[str]] | None = None
-    """Evidence that names the culprits; of a list, the first entry that names any (an entry may be several together)."""
+    """Evidence that names the culprits; of a list the first entry that names any (an entry may be several)."""
     victims_from: str | list[str] | None = None
     look_alikes: list[str] = Field(default_factory=list)
     actions: list[RuleAction] = Field(default_factory=list)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -18,6 +19,9 @@ def rows_of(dump: Mapping[str, Any], rank: int, artifact: str, label: str | None
     config = dump["pg_config"]
     members = {name: ",".join(re.findall(r"\d+", c["ranks"])) or None for name, c in config.items() if name in config}
     names: dict[int, tuple[str, str]] = {}
+    # A recorder counts all messages of a group together; only what it has from the first on can be counted by pair.
+    whole = bool(dump["entries"]) and dump["entries"][0]["record_id"] == 0
+    messages: Counter[tuple[str, str]] = Counter()
     rows: list[Row] = [Rank(label, number=rank, artifact=artifact)]
     for record, entry in enumerate(dump["entries"]):
         group, descr = entry["process_group"]
@@ -28,13 +32,15 @@ def rows_of(dump: Mapping[str, Any], rank: int, artifact: str, label: str | None
             op = m[1]
             listed = [int(x) for x in (members.get(group) or "").split(",") if x]
             peer = sorted(listed)[int(m[3])] if listed else int(m[3])
+            messages[(group, name)] += 1
+        seq = entry["collective_seq_id"] if peer is None else messages[(group, name)] if whole else None
         rows.append(
             Collective(
                 artifact=artifact,
                 record=record,
                 rank=label,
                 grp=group,
-                seq=entry["p2p_seq_id"] if entry.get("is_p2p") else entry["collective_seq_id"],
+                seq=seq,
                 op=op,
                 sizes=json.dumps(entry["input_sizes"]),
                 dtype=",".join(entry["input_dtypes"]),
@@ -43,7 +49,7 @@ def rows_of(dump: Mapping[str, Any], rank: int, artifact: str, label: str | None
                 call_site=_site(entry.get("frames", ())),
                 source="flight_recorder",
                 ts=entry["time_created_ns"] / 1e9,
-                position=entry["record_id"],
+                position=entry["time_created_ns"],
                 members=members.get(group),
                 descr=descr,
                 backend=backend,
