@@ -21,8 +21,11 @@ IDLE = {"recv_requests", "pp_recv_requests"}
 REQUESTS, PIPE_GROUPS = 1, (5, 8, 12)
 
 STANDING = """
-SELECT * FROM (SELECT *, row_number() OVER (PARTITION BY rank ORDER BY source = 'flight_recorder', dump DESC, place = 'elsewhere', artifact, line) AS n
-               FROM place WHERE source <> 'traceback' AND rank IS NOT NULL) WHERE n = 1 ORDER BY rank
+SELECT * FROM (
+  SELECT *, row_number() OVER (
+    PARTITION BY rank ORDER BY source = 'flight_recorder', dump DESC, place = 'elsewhere', artifact, line) AS n
+  FROM place WHERE source <> 'traceback' AND rank IS NOT NULL)
+WHERE n = 1 ORDER BY rank
 """
 PROBES = """
 SELECT w.*, e.key AS seq, e.a AS peer, p.pp, p.cp_group, p.pipe_group FROM rank_wait w
@@ -35,7 +38,8 @@ SELECT artifact, line, rank, text, kind, regexp_extract(fields->>'group', '^\\d+
                 try_cast(fields->>'seq' AS BIGINT)) AS seq,
        coalesce(try_cast(fields->>'enqueued' AS BIGINT), try_cast(fields->>'seq' AS BIGINT)) AS reach,
        fields->>'op' AS op, regexp_extract(fields->>'group', '\\((.*)\\)', 1) AS descr
-FROM log WHERE rank IS NOT NULL AND kind IN ('nccl_pg_status', 'nccl_timeout') ORDER BY kind = 'nccl_timeout', artifact, line
+FROM log WHERE rank IS NOT NULL AND kind IN ('nccl_pg_status', 'nccl_timeout')
+ORDER BY kind = 'nccl_timeout', artifact, line
 """
 
 
@@ -142,7 +146,8 @@ def from_logs(store: Store, grid: Grid, skip: set[str]) -> list[Call]:
             lacks = _late(members, rows, seq, skip)
             if own and lacks:
                 here = [At(r["rank"], r["artifact"], None, r["line"], r["text"], "log") for r in own]
-                calls.append(Call(("log", *key, seq), own[0]["op"] or "collective", None, own[0]["descr"], seq, here, lacks))
+                op, group = own[0]["op"] or "collective", own[0]["descr"]
+                calls.append(Call(("log", *key, seq), op, None, group, seq, here, lacks))
     return calls
 
 

@@ -113,7 +113,11 @@ class World:
         assert item.group is not None
         heads = [self.ranks[m].head() for m in item.group[2]]
         inside = [h for h in heads if h is not None and h.group == item.group and not h.message and h.seq == item.seq]
-        if len(inside) == len(heads) and len({(h.op, h.size) for h in inside}) == 1 and all(h.state == "started" for h in inside):
+        if (
+            len(inside) == len(heads)
+            and len({(h.op, h.size) for h in inside}) == 1
+            and all(h.state == "started" for h in inside)
+        ):
             for h in inside:
                 h.done = True
         # The others see their flag when it is their turn.
@@ -191,7 +195,10 @@ class World:
             else:
                 name_ = f"{self.backend}:{item.op}"
                 entries.append({**base, **own, "profiling_name": name_, "record_id": item.record})
-                known = status.setdefault(str(pg), {"last_enqueued_collective": -1, "last_started_collective": -1, "last_completed_collective": -1})
+                known = status.setdefault(
+                    str(pg),
+                    {"last_enqueued_collective": -1, "last_started_collective": -1, "last_completed_collective": -1},
+                )
                 known["last_enqueued_collective"] = item.seq
                 if item.done:
                     known["last_completed_collective"] = item.seq
@@ -244,7 +251,9 @@ def grid(pp: int, tp: int, dp: int) -> tuple[dict[str, dict[int, Group]], int]:
     return kinds, n
 
 
-def program(rank: int, kinds: dict[str, dict[int, Group]], pp: int, tp: int, dp: int, steps: int, ring: bool) -> list[Item]:
+def program(
+    rank: int, kinds: dict[str, dict[int, Group]], pp: int, tp: int, dp: int, steps: int, ring: bool
+) -> list[Item]:
     """What one rank does: per step requests, a vote, tensors from before, layers, tensors on, perhaps a gradient."""
     column = kinds["pp"][rank]
     stage = column[2].index(rank)

@@ -9,7 +9,19 @@ from hicache_doctor.evidence.rows import Frame, Row, Setting, Stack
 from tests.evidence.hang_world import Group, Rank, World, grid, program
 from tests.evidence.recorder_rows import rows_of
 
-SHAPES = [(1, 2, 1), (1, 4, 1), (2, 2, 1), (2, 1, 1), (4, 1, 1), (2, 4, 1), (4, 2, 1), (1, 2, 2), (2, 2, 2), (1, 8, 1), (2, 2, 3)]
+SHAPES = [
+    (1, 2, 1),
+    (1, 4, 1),
+    (2, 2, 1),
+    (2, 1, 1),
+    (4, 1, 1),
+    (2, 4, 1),
+    (4, 2, 1),
+    (1, 2, 2),
+    (2, 2, 2),
+    (1, 8, 1),
+    (2, 2, 3),
+]
 """pp, tp, dp."""
 
 
@@ -89,7 +101,9 @@ def _try(kind: str, seed: int, rng: random.Random) -> Planted | None:
     ring = backend == "nccl" and rng.random() < 0.4
     steps = rng.randint(14, 20)
     ranks = [Rank(r, program(r, kinds, pp, tp, dp, steps, ring)) for r in range(n)]
-    world = World(backend, pp, tp, dp, ranks, rng, window=rng.choice([1, 4, 12]), timing=kind == "stuck" or rng.random() < 0.5)
+    world = World(
+        backend, pp, tp, dp, ranks, rng, window=rng.choice([1, 4, 12]), timing=kind == "stuck" or rng.random() < 0.5
+    )
     victims = rng.sample(range(n), 2 if kind == "several" else 1)
     made = Planted(kind, seed, world, victims, set(), set(victims), set())
     if rng.random() < 0.5:

@@ -17,9 +17,7 @@ def rows_of(dump: Mapping[str, Any], rank: int, artifact: str, label: str | None
     """The rows of one dump; ``rank`` is its global number."""
     label = label or f"rank {rank}"
     config = dump["pg_config"]
-    members = {
-        name: ",".join(re.findall(r"\d+", c["ranks"])) or None for name, c in config.items() if name in config
-    }
+    members = {name: ",".join(re.findall(r"\d+", c["ranks"])) or None for name, c in config.items() if name in config}
     names: dict[int, tuple[str, str]] = {}
     # A recorder counts all messages of a group together; only what it has from the first on can be counted by pair.
     whole = bool(dump["entries"]) and dump["entries"][0]["record_id"] == 0
