@@ -1,6 +1,8 @@
-"""The scenarios that torch's own analyser of flight recorders is tested with, rebuilt as dumps: what it says, what we say.
+"""The scenarios that torch's own analyser of flight recorders is tested with, rebuilt as dumps: its answer and ours.
 
-``python benchmarks/hang_scenarios.py`` prints the table of ``docs/hangs.md``; ``--write`` puts it there. Needs torch.
+``python benchmarks/hang_scenarios.py`` prints the table of ``docs/hangs.md``; ``--write`` puts it there. Needs torch
+and tabulate (without it torchfrtrace fails). Two minutes, most of
+them torch's import.
 """
 
 from __future__ import annotations
@@ -39,11 +41,13 @@ class Scenario:
 
 def entry(record: int, op: str, seq: int, state: str = "completed", **more: Any) -> dict[str, Any]:
     """One recorded call as torch writes it; ``more`` replaces what is usual."""
-    message = op.split(" ")[0] in {"send", "recv"}
+    message = op.split(" ", maxsplit=1)[0] in {"send", "recv"}
     return {
-        "record_id": record, "pg_id": 0, "process_group": ("0", "default_pg"), "collective_seq_id": 0 if message else seq,
+        "record_id": record, "pg_id": 0, "process_group": ("0", "default_pg"),
+        "collective_seq_id": 0 if message else seq,
         "p2p_seq_id": seq if message else 0, "op_id": record + 1, "profiling_name": f"nccl:{op}",
-        "time_created_ns": 10**18 + record * 1000, "duration_ms": None, "input_sizes": [[4, 4]], "input_dtypes": ["Float"],
+        "time_created_ns": 10**18 + record * 1000, "duration_ms": None,
+        "input_sizes": [[4, 4]], "input_dtypes": ["Float"],
         "output_sizes": [[4, 4]], "output_dtypes": ["Float"], "state": state, "time_discovered_started_ns": None,
         "time_discovered_completed_ns": None, "retired": state == "completed", "timeout_ms": 600000, "is_p2p": message,
         "frames": [{"name": "step", "filename": "/job/train.py", "line": 7}], **more,
@@ -111,14 +115,16 @@ def scenarios() -> Iterator[Scenario]:
 
     yield two("coalesced messages that have ended", "none", batch(0, "completed"), batch(1, "completed"))
     yield two("coalesced messages on one side only", "1", batch(0, "scheduled"), [])
-    yield two("a call was skipped", "1", [entry(2, "broadcast", 3, "scheduled"), entry(3, "all_reduce", 4, "scheduled")],
+    yield two("a call was skipped", "1",
+              [entry(2, "broadcast", 3, "scheduled"), entry(3, "all_reduce", 4, "scheduled")],
               [entry(2, "all_reduce", 3, "scheduled")])  # fmt: skip
 
 
 def official(folder: Path) -> str:
     """What torchfrtrace says of the dumps in ``folder``, shortened to its findings."""
-    command = [sys.executable, "-m", "torch.distributed.flight_recorder.fr_trace", str(folder), "-p", "rank_"]
-    done = subprocess.run([*command, "--allow-incomplete-ranks"], capture_output=True, text=True, timeout=120)
+    module = "torch.distributed.flight_recorder.fr_trace"
+    command = [sys.executable, "-m", module, str(folder), "-p", "rank_", "--allow-incomplete-ranks"]
+    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=120)
     text = done.stdout + done.stderr
     if "Traceback" in text:
         return "stops: " + text.strip().splitlines()[-1][:70]

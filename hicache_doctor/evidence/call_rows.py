@@ -13,6 +13,7 @@ from collections import Counter
 from hicache_doctor.evidence.rows import Collective
 
 STATES = ("done", "open", "started")
+NCCL_STATES = {"open": "scheduled", "started": "started"}
 
 
 def parse(text: str) -> list[Collective]:
@@ -45,7 +46,7 @@ def parse(text: str) -> list[Collective]:
                         op=op,
                         sizes=None if size == "-" else f"[[{size}]]",
                         dtype=None,
-                        state=("completed" if ended else "scheduled" if state == "open" else state) if nccl else "scheduled",
+                        state=NCCL_STATES.get(state, "completed") if nccl else "scheduled",
                         retired=ended,
                         call_site=None if site == "-" else f"{site} case.py:{line}",
                         source="flight_recorder",

@@ -58,7 +58,8 @@ ODD_RANKS = 16
 
 UNNUMBERED = """
 SELECT e, r, g, op, site, sizes FROM recorded_call
-WHERE NOT message AND op <> 'coalesced' AND g IN (SELECT g FROM recorded_call WHERE NOT message AND op <> 'coalesced' AND seq IS NULL)
+WHERE NOT message AND op <> 'coalesced'
+  AND g IN (SELECT g FROM recorded_call WHERE NOT message AND op <> 'coalesced' AND seq IS NULL)
 ORDER BY g, r, pos
 """
 SHINGLE = 4
@@ -112,9 +113,7 @@ def fit(reference: Sequence[Token], stream: Sequence[Token]) -> int:
     if not votes:
         return len(reference) - len(stream)
     most = max(votes.values())
-    return min(
-        (s for s, n in votes.items() if n == most), key=lambda s: (abs(s + len(stream) - len(reference)), s)
-    )
+    return min((s for s, n in votes.items() if n == most), key=lambda s: (abs(s + len(stream) - len(reference)), s))
 
 
 def derive(store: Store) -> None:
@@ -134,9 +133,7 @@ def derive(store: Store) -> None:
     store.con.execute("DROP TABLE odd_call; DROP TABLE parted_call")
 
 
-def pair(
-    store: Store, a: tuple[str, str], b: tuple[str, str], helper: Collection[str]
-) -> dict[str, Any] | None:
+def pair(store: Store, a: tuple[str, str], b: tuple[str, str], helper: Collection[str]) -> dict[str, Any] | None:
     """Where two ranks (each with its dump) made their calls in another order, over all groups that both are in; a row
     of ``skipped_call``, which is filled with it. None when their orders agree as far as both go."""
     rows = [r for r in store.rows(PAIR, [a[0], b[0], a[1], b[1]]) if r["site"] not in helper]
@@ -224,9 +221,7 @@ def _cut(rows: Sequence[dict[str, Any]], seq: int) -> tuple[list[dict[str, Any]]
     return [r for r in rows if r["seq"] < seq], [r for r in rows if r["seq"] >= seq]
 
 
-def _said(
-    a: Sequence[dict[str, Any]], b: Sequence[dict[str, Any]], before: Sequence[dict[str, Any]]
-) -> dict[str, Any]:
+def _said(a: Sequence[dict[str, Any]], b: Sequence[dict[str, Any]], before: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """One row from the calls of two ranks at and behind their first difference."""
     adjacent = all(len(x) > 1 and x[1]["turn"] - x[0]["turn"] <= 2 for x in (a, b))
     tokens = [[_token(r) for r in rows] for rows in (a, b, before)]

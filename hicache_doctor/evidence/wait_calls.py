@@ -2,8 +2,8 @@
 
 NCCL's calls are queued and run in order: only a rank's oldest unfinished one is really waited for, and a member that
 has it queued behind an older unfinished one of its own is waited for, too. gloo's block the thread that makes them, so
-each unfinished one is waited for; its recorder says ``scheduled`` of every entry, so there only ``retired`` counts, and
-a dump that was taken after the time-out shows the hung call as retired: then the last calls of the members are compared.
+each unfinished one is waited for; its recorder says ``scheduled`` of every entry, so there only ``retired`` counts. A
+dump that was taken after the time-out shows the hung call as retired: then the last calls of the members are compared.
 Messages inside a coalesced group have no state of their own; they have that of the ``coalesced`` entry behind them.
 """
 
@@ -17,7 +17,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from hicache_doctor.evidence import call_streams
+from hicache_doctor.evidence import call_streams, call_tables
 
 if TYPE_CHECKING:
     from hicache_doctor.evidence.grid import Grid
@@ -29,139 +29,16 @@ EQUAL_SIZES = {
     "reduce_scatter_tensor_coalesced", "barrier", "all_reduce_barrier",
 }  # fmt: skip
 """The operations whose input must be of one size on all members."""
+ODD = ("other_call", "other_size", "other_type")
+"""What each part of a call's kind is to those who brought another."""
 MESSAGES = {"send": "recv", "recv": "send"}
 INSIDE = {"gpu_collective", "result_sync"}
 """Places in which a rank has queued its GPU calls already."""
+DUMPS = "('flight_recorder', 'flight recorder')"
+"""The kinds of artefact that are a dump, even one without a call."""
+MOST_MESSAGES = 4096
 MOST_CALLS = 20_000
 """Unfinished calls that are looked at: more than one a thread and rank is no hang but a recorder's mistake."""
-
-SOURCES = """
-CREATE OR REPLACE TABLE call_source AS
-WITH dumps AS (
-  SELECT rank, artifact, coalesce(backend, '') AS backend, max(ts) AS ts, count(call_site) AS sites, count(*) AS calls
-  FROM collective WHERE rank IS NOT NULL GROUP BY ALL)
-SELECT rank, artifact, backend FROM dumps
-QUALIFY row_number() OVER (
-  PARTITION BY rank, backend ORDER BY ts DESC NULLS LAST, sites DESC, calls DESC, artifact) = 1
-"""
-# One row a call: its group over all ranks and its turn on the rank. Texts that repeat by the million (lists of members,
-# call sites) are looked at once a group and once a site. Long lists of members are said by the group's status only.
-CALLS = """
-CREATE OR REPLACE TABLE call_place AS
-WITH listed AS (SELECT artifact, grp, any_value(members) AS members FROM group_status WHERE members IS NOT NULL GROUP BY ALL)
-SELECT n.world, c.rank, c.artifact, c.grp, coalesce(any_value(c.members), any_value(l.members)) AS members,
-       any_value(c.descr) AS descr, any_value(c.backend) AS backend,
-       bool_or(c.state = 'completed' OR c.state = 'started') AS states_told, bool_or(c.retired) AS retires
-FROM collective c JOIN call_source s ON s.rank = c.rank AND s.artifact = c.artifact AND s.backend = coalesce(c.backend, '')
-JOIN wait_rank n ON n.rank = c.rank LEFT JOIN listed l ON l.artifact = c.artifact AND l.grp = c.grp
-GROUP BY n.world, c.rank, c.artifact, c.grp;
-CREATE OR REPLACE TABLE call_group AS
-SELECT CAST(row_number() OVER (ORDER BY world, grp, members, descr, backend) - 1 AS INT) AS g, * FROM (
-  SELECT DISTINCT world, grp, members, CASE WHEN members IS NULL THEN descr END AS descr,
-         CASE WHEN members IS NULL THEN backend END AS backend
-  FROM (SELECT world, grp, members, descr, backend FROM call_place
-        UNION SELECT n.world, s.grp, s.members, s.descr, s.backend FROM group_status s JOIN wait_rank n USING (rank)
-        WHERE s.grp IS NOT NULL));
-CREATE OR REPLACE TABLE call_site AS
-SELECT DISTINCT call_site, nullif(regexp_extract(split_part(call_site, ' ', 1), '[^.]*$'), '') AS site FROM collective
-WHERE call_site IS NOT NULL;
-CREATE OR REPLACE TABLE recorded_call AS
-WITH place AS (
-  SELECT p.rank, p.artifact, p.grp, g.g,
-         bool_or(p.states_told) OVER d AS states_told, bool_or(p.retires) OVER d AS retires
-  FROM call_place p JOIN call_group g ON g.world = p.world AND g.grp = p.grp AND g.members IS NOT DISTINCT FROM p.members
-    AND (p.members IS NOT NULL
-         OR g.descr IS NOT DISTINCT FROM p.descr AND g.backend IS NOT DISTINCT FROM p.backend)
-  WINDOW d AS (PARTITION BY p.rank, p.artifact)),
-told AS (
-  SELECT c.rowid AS e, n.r, c.rank, c.artifact, c.record, p.g, c.seq, c.op, c.sizes, c.dtype, c.state, c.retired,
-         c.call_site, t.site, c.peer, c.ts, c.source,
-         row_number() OVER (PARTITION BY n.r, c.artifact ORDER BY c.position, c.record, c.rowid) AS pos,
-         coalesce(c.backend = 'gloo', false) OR coalesce(p.retires AND NOT p.states_told, false) AS blocking,
-         c.op IN ('send', 'recv') AS message
-  FROM collective c JOIN place p ON p.rank = c.rank AND p.artifact = c.artifact AND p.grp = c.grp
-  JOIN wait_rank n ON n.rank = c.rank LEFT JOIN call_site t ON t.call_site = c.call_site)
-SELECT * EXCLUDE (retired), coalesce(retired, false) AS retired,
-       CASE WHEN state = 'completed' THEN true WHEN blocking THEN coalesce(retired, true)
-            WHEN state IS NULL THEN coalesce(retired, true) ELSE false END AS done, pos AS turn
-FROM told;
-DROP TABLE call_place;
-DROP TABLE call_site
-"""
-# What belongs to a coalesced unit has the call site of its end, and its state.
-UNITS = """
-CREATE OR REPLACE TABLE call_unit AS
-WITH closed AS (
-  SELECT *, min(CASE WHEN op = 'coalesced' THEN pos END) OVER w AS close_at,
-         first_value(CASE WHEN op = 'coalesced' THEN done END IGNORE NULLS) OVER w AS close_done,
-         first_value(CASE WHEN op = 'coalesced' THEN seq END IGNORE NULLS) OVER w AS close_seq,
-         first_value(CASE WHEN op = 'coalesced' THEN state END IGNORE NULLS) OVER w AS close_state,
-         first_value(CASE WHEN op = 'coalesced' THEN coalesce(call_site, '') END IGNORE NULLS) OVER w AS close_site
-  FROM recorded_call WHERE g IN (SELECT g FROM recorded_call WHERE op = 'coalesced')
-  WINDOW w AS (PARTITION BY r, artifact, g ORDER BY pos ROWS BETWEEN CURRENT ROW AND UNBOUNDED FOLLOWING))
-SELECT e, close_state, close_done, min(pos) OVER (PARTITION BY r, artifact, g, close_at) AS turn FROM closed
-WHERE close_at IS NOT NULL AND (op = 'coalesced' OR NOT retired AND coalesce(state, 'scheduled') = 'scheduled'
-  AND CASE WHEN message THEN coalesce(call_site, '') = close_site ELSE seq = close_seq END);
-UPDATE recorded_call SET state = u.close_state, done = u.close_done, turn = u.turn FROM call_unit u
-WHERE u.e = recorded_call.e;
-DROP TABLE call_unit
-"""
-REACH = """
-CREATE OR REPLACE TABLE call_reach AS
-WITH entries AS (SELECT r, g, max(seq) AS last, bool_or(blocking) AS blocking FROM recorded_call
-                 WHERE NOT message AND op <> 'coalesced' GROUP BY ALL),
-told AS (
-  SELECT n.r, g.g, max(s.enqueued) AS enqueued FROM group_status s JOIN wait_rank n USING (rank)
-  JOIN call_group g ON g.world = n.world AND g.grp = s.grp AND g.members IS NOT DISTINCT FROM s.members
-    AND (s.members IS NOT NULL
-         OR g.descr IS NOT DISTINCT FROM s.descr AND g.backend IS NOT DISTINCT FROM s.backend)
-  GROUP BY ALL)
-SELECT r, g, CASE WHEN blocking THEN last ELSE greatest(last, enqueued) END AS reach
-FROM entries FULL JOIN told USING (r, g)
-"""
-OLDEST = """
-SELECT c.*, k.grp, k.descr FROM recorded_call c JOIN call_group k ON k.g = c.g JOIN (SELECT r, artifact, min(turn) AS turn FROM recorded_call WHERE NOT done GROUP BY ALL) h
-  ON h.r = c.r AND h.artifact = c.artifact AND (h.turn = c.turn OR c.blocking)
-WHERE NOT c.done ORDER BY c.r, c.turn, c.pos LIMIT {most}
-"""
-ENTRANTS = """
-SELECT c.* FROM recorded_call c JOIN wanted w ON w.g = c.g AND w.seq = c.seq WHERE NOT c.message AND c.op <> 'coalesced'
-ORDER BY c.g, c.seq, c.r, c.pos
-"""
-# The unfinished messages of each pair and direction, in the order in which they must meet.
-MESSAGES_OPEN = """
-SELECT g, r, op, peer, row_number() OVER (PARTITION BY g, r, op, peer ORDER BY pos) AS nth, e, seq, call_site, turn,
-       sizes, artifact, dtype, state
-FROM recorded_call WHERE message AND NOT done AND peer IS NOT NULL
-"""
-MOST_MESSAGES = 4096
-SURPLUS = """
-WITH pairs AS (SELECT DISTINCT r, p FROM unmet),
-met AS (
-  SELECT u.r, u.p, max(a.pos) AS after_r, arg_max(b.pos, a.pos) AS after_p
-  FROM pairs u JOIN recorded_call a ON a.r = u.r AND a.done AND NOT a.message AND a.op <> 'coalesced'
-  JOIN recorded_call b ON b.r = u.p AND b.g = a.g AND b.seq = a.seq AND b.done AND NOT b.message AND b.op <> 'coalesced'
-  GROUP BY u.r, u.p),
-starts AS (SELECT r, min(record) AS first FROM recorded_call GROUP BY r),
-origin AS (
-  SELECT u.r, u.p, coalesce(m.after_r, -1) AS after_r, coalesce(m.after_p, -1) AS after_p
-  FROM pairs u LEFT JOIN met m USING (r, p) JOIN starts s ON s.r = u.r JOIN starts t ON t.r = u.p
-  WHERE m.r IS NOT NULL OR s.first = 0 AND t.first = 0),
-sides AS (
-  SELECT u.e, o.*, u.g, u.op, x.n AS own, y.n AS other FROM unmet u JOIN origin o USING (r, p)
-  JOIN wait_rank x ON x.r = u.r JOIN wait_rank y ON y.r = u.p)
-SELECT s.e,
-  (SELECT count(*) FROM recorded_call c WHERE c.r = s.p AND c.g = s.g AND c.message AND c.done AND c.peer = s.own
-     AND c.op = CASE s.op WHEN 'send' THEN 'recv' ELSE 'send' END AND c.pos > s.after_p)
-  - (SELECT count(*) FROM recorded_call c WHERE c.r = s.r AND c.g = s.g AND c.message AND c.done AND c.peer = s.other
-     AND c.op = s.op AND c.pos > s.after_r) AS n
-FROM sides s
-"""
-LAST_CALLS = """
-SELECT c.* FROM recorded_call c JOIN (
-  SELECT g, r, max(pos) AS pos FROM recorded_call WHERE NOT message AND op <> 'coalesced' AND blocking GROUP BY ALL) l
-  ON l.g = c.g AND l.r = c.r AND l.pos = c.pos WHERE c.g NOT IN (SELECT g FROM recorded_call WHERE NOT done) ORDER BY c.g, c.r
-"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,22 +89,17 @@ def recorded(
     store.fill("wait_rank", ranks)
     if not store.value("SELECT count(*) FROM (SELECT 1 FROM collective UNION ALL SELECT 1 FROM group_status LIMIT 1)"):
         return Recorded([], {}, set())
-    store.con.execute(SOURCES)
-    store.con.execute(CALLS)
-    if store.value("SELECT count(*) FROM recorded_call WHERE op = 'coalesced'"):
-        store.con.execute(UNITS)
+    call_tables.create(store)
     call_streams.number(store)
-    store.con.execute(REACH)
+    store.con.execute(call_tables.REACH)
     return _Reader(store, grid, set(helper), standing).read(late)
 
 
 class _Reader:
-    def __init__(
-        self, store: Store, grid: Grid, helper: set[str], standing: Mapping[str, Mapping[str, Any]]
-    ) -> None:
+    def __init__(self, store: Store, grid: Grid, helper: set[str], standing: Mapping[str, Mapping[str, Any]]) -> None:
         self.store, self.grid, self.helper, self.standing = store, grid, helper, standing
         dumps = "SELECT rank FROM collective UNION SELECT rank FROM group_status"
-        also = "SELECT id FROM rank WHERE artifact IN (SELECT path FROM artifact WHERE kind = 'flight_recorder' OR kind = 'flight recorder')"
+        also = f"SELECT r.id FROM rank r JOIN artifact a ON a.path = r.artifact AND a.kind IN {DUMPS}"
         self.dumped = {r["rank"] for r in store.rows(f"{dumps} UNION {also}") if r["rank"]}
         self.groups = {r["g"]: r for r in store.rows("SELECT * FROM call_group")}
         self.members = self._members()
@@ -236,7 +108,7 @@ class _Reader:
         self.turns: dict[tuple[str, str], dict[str, Any]] = {}
 
     def read(self, late: bool) -> Recorded:
-        oldest = self.store.rows(OLDEST.format(most=MOST_CALLS))
+        oldest = self.store.rows(call_tables.OLDEST.format(most=MOST_CALLS))
         heads = self._own_thread(oldest)
         for row in heads:
             known = self.turns.get((row["rank"], row["artifact"]))
@@ -302,7 +174,7 @@ class _Reader:
         self.store.con.execute("CREATE OR REPLACE TABLE wanted (g INT, seq BIGINT)")
         self.store.fill("wanted", [{"g": g, "seq": s} for g, s in keys])
         found: dict[tuple[int, int], dict[str, dict[str, Any]]] = defaultdict(dict)
-        for row in self.store.rows(ENTRANTS):
+        for row in self.store.rows(call_tables.ENTRANTS):
             found[(row["g"], row["seq"])][row["rank"]] = row
         self.store.con.execute("DROP TABLE wanted")
         return found
@@ -376,7 +248,7 @@ class _Reader:
     def _messages(self, heads: list[dict[str, Any]]) -> list[Call]:
         if not heads:
             return []
-        rows = self.store.rows(MESSAGES_OPEN)
+        rows = self.store.rows(call_tables.MESSAGES_OPEN)
         open_ = {(m["g"], m["r"], m["op"], m["peer"], m["nth"]): m for m in rows}
         nth = {m["e"]: m["nth"] for m in rows}
         surplus = self._surplus(heads)
@@ -416,14 +288,14 @@ class _Reader:
                 unmet.append({"e": head["e"], "r": head["r"], "p": peer, "g": head["g"], "op": head["op"]})
         self.store.con.execute("CREATE OR REPLACE TABLE unmet (e BIGINT, r INT, p INT, g INT, op VARCHAR)")
         self.store.fill("unmet", unmet[:MOST_MESSAGES])
-        return {row["e"]: row["n"] for row in self.store.rows(SURPLUS)}
+        return {row["e"]: row["n"] for row in self.store.rows(call_tables.SURPLUS)}
 
     # -- after the time-out -------------------------------------------------------------------------------------
 
     def _last_calls(self) -> list[Call]:
         """Groups that show nothing unfinished: who made one more call than others waited in it, until it gave up."""
         by_group: dict[int, list[dict[str, Any]]] = defaultdict(list)
-        for row in self.store.rows(LAST_CALLS):
+        for row in self.store.rows(call_tables.LAST_CALLS):
             by_group[row["g"]].append(row)
         calls = []
         for g, rows in by_group.items():
@@ -488,7 +360,10 @@ def _odd(
     if n > second and kind != most:
         return {}
     return {
-        rank: ("other_call" if k[0] != kind[0] else "other_size" if k[1] != kind[1] else "other_type", _short(entrants[rank]))
+        rank: (
+            "other_call" if k[0] != kind[0] else "other_size" if k[1] != kind[1] else "other_type",
+            _short(entrants[rank]),
+        )
         for rank, k in kinds.items()
         if k != kind
     }

@@ -11,8 +11,11 @@ import re
 from collections import defaultdict
 from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
-Arrows = Mapping[Hashable, Iterable[Hashable]]
+Node = tuple[str, Hashable]
+"""A rank or a call, with the word that says which."""
+Arrows = Mapping[Any, Iterable[Any]]
 
 
 @dataclass(slots=True)
@@ -45,18 +48,18 @@ class Graph:
             self.idle.add(call)
 
     def sinks(self) -> list[Sink]:
-        """Every place where waiting ends, in order of their first rank; those that only idle ranks wait for are none."""
+        """Every place where waiting ends, in order of their first rank; where only idle ranks wait is none."""
         # A call that lacks nobody ends in itself: who stands in it waits for no rank.
-        arrows: dict[Hashable, list[Hashable]] = {
+        arrows: dict[Node, list[Node]] = {
             ("rank", r): [("call", c) for c in calls if self.lacks[c]] for r, calls in self.waits.items()
         }
         for call, lacking in self.lacks.items():
             arrows[("call", call)] = [("rank", r) for r in lacking]
             for r in lacking:
                 arrows.setdefault(("rank", r), [])
-        parts = components(arrows)
-        of = {node: i for i, part in enumerate(parts) for node in part}
-        into: dict[int, set[Hashable]] = defaultdict(set)
+        parts: list[list[Node]] = components(arrows)
+        of: dict[Node, int] = {node: i for i, part in enumerate(parts) for node in part}
+        into: dict[int, set[Node]] = defaultdict(set)
         leaves = set(range(len(parts)))
         for node, targets in arrows.items():
             for target in targets:
@@ -66,17 +69,19 @@ class Graph:
         serious = self._serious(arrows, of)
         found = []
         for i in leaves:
-            ranks = sorted((str(name) for kind, name in parts[i] if kind == "rank"), key=in_order)  # type: ignore[misc]
-            inside = {name for kind, name in parts[i] if kind == "call"}  # type: ignore[misc]
+            ranks = sorted((str(name) for kind, name in parts[i] if kind == "rank"), key=in_order)
+            inside = {name for kind, name in parts[i] if kind == "call"}
             if not ranks or (not into[i] and len(ranks) < 2) or i not in serious:
                 continue
-            waiters = {r for r, calls in self.waits.items() if any(("call", c) in into[i] or c in inside for c in calls)}
+            waiters = {
+                r for r, calls in self.waits.items() if any(("call", c) in into[i] or c in inside for c in calls)
+            }
             found.append(Sink(self._in_order(ranks, inside), len(waiters - set(ranks))))
         return sorted(found, key=lambda s: in_order(s.ranks[0]))
 
-    def _serious(self, arrows: Arrows, of: Mapping[Hashable, int]) -> set[int]:
+    def _serious(self, arrows: Arrows, of: Mapping[Node, int]) -> set[int]:
         """The parts that some call which no idle rank would stand in leads to, directly or over others."""
-        todo: list[Hashable] = [("call", c) for c in self.lacks if c not in self.idle]
+        todo: list[Node] = [("call", c) for c in self.lacks if c not in self.idle]
         seen = set(todo)
         while todo:
             for target in arrows.get(todo.pop(), ()):
@@ -104,13 +109,13 @@ def in_order(rank: str) -> tuple[tuple[int, str], ...]:
     return tuple((int(t), "") if t.isdigit() else (-1, t) for t in re.split(r"(\d+)", rank))
 
 
-def components(arrows: Arrows) -> list[list[Hashable]]:
+def components(arrows: Arrows) -> list[list[Any]]:
     """Strongly connected components (Tarjan), without recursion: a chain of waits may be as long as there are ranks."""
     index: dict[Hashable, int] = {}
     low: dict[Hashable, int] = {}
     stack: list[Hashable] = []
     on_stack: set[Hashable] = set()
-    parts: list[list[Hashable]] = []
+    parts: list[list[Any]] = []
     for root in arrows:
         if root in index:
             continue
@@ -134,7 +139,7 @@ def components(arrows: Arrows) -> list[list[Hashable]]:
                 if work:
                     low[work[-1][0]] = min(low[work[-1][0]], low[node])
                 if low[node] == index[node]:
-                    part: list[Hashable] = []
+                    part: list[Any] = []
                     while not part or part[-1] != node:
                         part.append(stack.pop())
                         on_stack.discard(part[-1])

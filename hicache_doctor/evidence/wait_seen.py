@@ -37,7 +37,8 @@ SELECT artifact, line, rank, text, kind, regexp_extract(fields->>'group', '^\\d+
                 try_cast(fields->>'seq' AS BIGINT)) AS seq,
        coalesce(try_cast(fields->>'enqueued' AS BIGINT), try_cast(fields->>'seq' AS BIGINT)) AS reach,
        fields->>'op' AS op, regexp_extract(fields->>'group', '\\((.*)\\)', 1) AS descr
-FROM log WHERE rank IS NOT NULL AND kind IN ('nccl_pg_status', 'nccl_timeout') ORDER BY kind = 'nccl_timeout', artifact, line
+FROM log WHERE rank IS NOT NULL AND kind IN ('nccl_pg_status', 'nccl_timeout')
+ORDER BY kind = 'nccl_timeout', artifact, line
 """
 
 
@@ -144,7 +145,8 @@ def from_logs(store: Store, grid: Grid, skip: set[str]) -> list[Call]:
             lacks = _late(members, rows, seq, skip)
             if own and lacks:
                 here = [At(r["rank"], r["artifact"], None, r["line"], r["text"], "log") for r in own]
-                calls.append(Call(("log", *key, seq), own[0]["op"] or "collective", None, own[0]["descr"], seq, here, lacks))
+                op, group = own[0]["op"] or "collective", own[0]["descr"]
+                calls.append(Call(("log", *key, seq), op, None, group, seq, here, lacks))
     return calls
 
 

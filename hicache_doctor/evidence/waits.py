@@ -1,9 +1,11 @@
 """Who waits for whom in one incident, whatever showed it: recorders, stacks, probes and logs, one source a rank.
 
 Tables: ``wait_edge`` (one row a rank and a rank that it waits for, with why), ``wait_node`` (what each rank does),
-``wait_culprit`` (where waiting ends: ranks that others wait for and that wait for nobody, and those that a call shows to
-be odd), ``wait_cycle`` (ranks that wait for each other). A rank that must exist and has no dump is a suspect by itself.
-Only what is unfinished is looked at one by one; everything before it is left to the database.
+``wait_culprit`` (where waiting ends: ranks that others wait for and that wait for nobody, and those that a call
+shows to be odd), ``wait_cycle`` (ranks that wait for each other).
+
+A rank that must exist and has no dump is a suspect by itself. Only what is unfinished is looked at one by one;
+everything before it is left to the database.
 """
 
 from __future__ import annotations
@@ -37,8 +39,8 @@ CREATE OR REPLACE TABLE wait_node (
   rank VARCHAR, state VARCHAR, operation VARCHAR, site VARCHAR, grp VARCHAR, seq BIGINT, artifact VARCHAR,
   record BIGINT, line BIGINT, quote VARCHAR, source VARCHAR);
 CREATE OR REPLACE TABLE wait_culprit (
-  position BIGINT, rank VARCHAR, reason VARCHAR, waiters BIGINT, component BIGINT, operation VARCHAR, site VARCHAR, artifact VARCHAR,
-  record BIGINT, line BIGINT, quote VARCHAR);
+  position BIGINT, rank VARCHAR, reason VARCHAR, waiters BIGINT, component BIGINT, operation VARCHAR, site VARCHAR,
+  artifact VARCHAR, record BIGINT, line BIGINT, quote VARCHAR);
 CREATE OR REPLACE TABLE wait_cycle (
   cycle BIGINT, position BIGINT, rank VARCHAR, operation VARCHAR, site VARCHAR, grp VARCHAR, seq BIGINT,
   artifact VARCHAR, record BIGINT, line BIGINT, quote VARCHAR);
@@ -62,7 +64,7 @@ SELECT NOT EXISTS (SELECT 1 FROM log) OR EXISTS (SELECT 1 FROM log WHERE kind IN
 
 
 def derive(store: Store, settings: Mapping[str, Any], missing: Sequence[str], rules: Sequence[PlaceRule]) -> None:
-    """Create and fill the tables; ``settings`` and ``missing`` ranks are those of the deployment, ``rules`` name places.
+    """Create and fill the tables. ``settings`` and ``missing`` ranks: those of the deployment; ``rules`` name places.
 
     Recorded calls that block their thread are added to ``place``: their call site is where the scheduler stands.
     """

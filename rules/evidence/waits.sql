@@ -6,13 +6,13 @@ SELECT c.artifact, c.line, c.record, c.rank, c.quote, c.waiters FROM wait_culpri
 WHERE c.reason = 'alone_inside' OR EXISTS (SELECT 1 FROM wait_edge e WHERE NOT e.idle) ORDER BY c.component, c.rank LIMIT 8
 
 -- evidence: wait_not_entered
--- says: {rank} never entered {operation} {seq} of group {grp}; {waiter} and others of the group wait in it
-SELECT e.artifact, e.line, e.record, e.quote, c.rank, e.operation, e.seq, e.grp, e.rank AS waiter FROM wait_culprit c
+-- says: {rank} never entered {call} of group {grp}; {waiter} waits in it
+SELECT e.artifact, e.line, e.record, e.quote, c.rank, e.operation || coalesce(' ' || e.seq, '') AS call, e.grp, e.rank AS waiter FROM wait_culprit c
 JOIN wait_edge e ON e.on_rank = c.rank AND e.why = 'not_entered' AND c.reason <> 'cycle' ORDER BY c.component, c.rank, e.rank LIMIT 8
 
 -- evidence: wait_queued_behind
--- says: {rank} has {operation} {seq} of group {grp}, in which {waiter} waits, queued behind {detail}, which does not end
-SELECT e.artifact, e.line, e.record, e.quote, c.rank, e.operation, e.seq, e.grp, e.detail, e.rank AS waiter FROM wait_culprit c
+-- says: {rank} has {call} of group {grp}, in which {waiter} waits, queued behind {detail}, which does not end
+SELECT e.artifact, e.line, e.record, e.quote, c.rank, e.operation || coalesce(' ' || e.seq, '') AS call, e.grp, e.detail, e.rank AS waiter FROM wait_culprit c
 JOIN wait_edge e ON e.on_rank = c.rank AND e.why = 'queued_behind' AND c.reason <> 'cycle' ORDER BY c.component, c.rank, e.rank LIMIT 8
 
 -- evidence: wait_not_started
@@ -52,8 +52,8 @@ ORDER BY c.cycle, c.position LIMIT 8
 SELECT artifact, line, record, rank, quote, on_rank AS other, operation, detail, grp FROM wait_edge WHERE why = 'other_call' ORDER BY grp, rank LIMIT 4
 
 -- evidence: wait_other_size
--- says: {operation} {seq} of group {grp} has one size on {rank} and another on {other}: {quote} against {detail}
-SELECT artifact, line, record, rank, quote, on_rank AS other, operation, seq, detail, grp FROM wait_edge
+-- says: {call} of group {grp} is of one size or type on {rank} and of another on {other}: {quote} against {detail}
+SELECT artifact, line, record, rank, quote, on_rank AS other, operation || coalesce(' ' || seq, '') AS call, detail, grp FROM wait_edge
 WHERE why IN ('other_size', 'other_type') ORDER BY grp, rank LIMIT 4
 
 -- evidence: wait_size_parties
@@ -85,7 +85,7 @@ SELECT artifact, record, rank, quote, ts, other, grp, seq, operation || coalesce
 FROM skipped_call WHERE kind = 'parted' ORDER BY ts, grp, rank LIMIT 4
 
 -- evidence: wait_all_inside
--- says: all members that a dump shows are in {operation} {seq} of group {grp}, and it does not end
-SELECT artifact, line, record, rank, quote, operation, seq, grp FROM wait_node n
+-- says: all members that a dump shows are in {call} of group {grp}, and it does not end
+SELECT artifact, line, record, rank, quote, operation || coalesce(' ' || seq, '') AS call, grp FROM wait_node n
 WHERE state = 'waiting' AND source = 'flight_recorder' AND NOT EXISTS (SELECT 1 FROM wait_edge e WHERE e.rank = n.rank)
   AND NOT EXISTS (SELECT 1 FROM wait_culprit) ORDER BY rank LIMIT 4

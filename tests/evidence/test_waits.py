@@ -29,6 +29,8 @@ PLACES = [p / "shared" for p in (HERE.parents[3], Path("/work"))]
 SHARED = next((p for p in PLACES if (p / "corpora" / "flight_recorder_16_ranks").is_dir()), None)
 CORPUS = SHARED / "corpora" / "flight_recorder_16_ranks" if SHARED else None
 
+NO_CORPUS = pytest.mark.skipif(CORPUS is None, reason="the corpus (../shared/corpora) is not beside this checkout")
+
 
 @cache
 def base() -> RuleBase:
@@ -55,7 +57,9 @@ def judged(rows: Iterable[Row]) -> tuple[Verdict, dict[str, list[dict[str, Any]]
 # -- real dumps -------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.skipif(CORPUS is None, reason="the corpus of recorder dumps (../shared/corpora) is not beside this checkout")
+@pytest.mark.skipif(
+    CORPUS is None, reason="the corpus of recorder dumps (../shared/corpora) is not beside this checkout"
+)
 @pytest.mark.parametrize("name", ["gpu_error_1st", "gpu_error_2nd", "lock_gil_1st", "lock_gil_2nd"])
 def test_the_ranks_with_an_injected_fault_are_named_and_no_other(name: str) -> None:
     assert CORPUS is not None
@@ -69,7 +73,9 @@ def test_the_ranks_with_an_injected_fault_are_named_and_no_other(name: str) -> N
     assert any(c.record is not None for link in verdict.evidence_chain for c in link.citations)
 
 
-@pytest.mark.skipif(CORPUS is None, reason="the corpus of recorder dumps (../shared/corpora) is not beside this checkout")
+@pytest.mark.skipif(
+    CORPUS is None, reason="the corpus of recorder dumps (../shared/corpora) is not beside this checkout"
+)
 def test_a_faulty_rank_without_its_dump_is_still_named() -> None:
     assert CORPUS is not None
     folder = CORPUS / "gpu_error_2nd"
@@ -140,7 +146,10 @@ def check(made: Planted, store: Store) -> None:
 
 def stack(rank: str, *functions: str) -> list[Row]:
     frames: list[Row] = [Frame(f"s{rank}", i, None, f, "x.py", 10 + i, i + 2) for i, f in enumerate(functions)]
-    return [Stack(f"s{rank}", f"{rank}.txt", 1, 9, None, None, rank, None, "pyspy", "MainThread", True, "idle"), *frames]
+    return [
+        Stack(f"s{rank}", f"{rank}.txt", 1, 9, None, None, rank, None, "pyspy", "MainThread", True, "idle"),
+        *frames,
+    ]
 
 
 def sizes(pp: int, tp: int) -> list[Row]:
@@ -148,8 +157,8 @@ def sizes(pp: int, tp: int) -> list[Row]:
 
 
 def call(rank: str, nth: int, op: str, site: str, **more: Any) -> Collective:
-    row = Collective(f"{rank}.fr", nth, rank, "1", nth, op, "[[1]]", "Int", "scheduled", True, f"{site} x.py:1", "flight_recorder",
-                     position=nth, descr="tp", backend="gloo")  # fmt: skip
+    row = Collective(f"{rank}.fr", nth, rank, "1", nth, op, "[[1]]", "Int", "scheduled", True, None, "flight_recorder")
+    row.call_site, row.position, row.descr, row.backend = f"{site} x.py:1", nth, "tp", "gloo"
     for name, value in more.items():
         setattr(row, name, value)
     return row
@@ -157,7 +166,9 @@ def call(rank: str, nth: int, op: str, site: str, **more: Any) -> Collective:
 
 def test_a_recorder_of_one_rank_and_the_stack_of_its_peer() -> None:
     rows: list[Row] = [*sizes(1, 2), call("TP0", 1, "all_reduce", "writing_check", retired=False)]
-    verdict, tables = judged([*rows, *stack("TP1", "broadcast", "broadcast_pyobj", "recv_requests", "event_loop_normal")])
+    verdict, tables = judged(
+        [*rows, *stack("TP1", "broadcast", "broadcast_pyobj", "recv_requests", "event_loop_normal")]
+    )
     assert {(r["rank"], r["on_rank"], r["why"]) for r in tables["wait_edge"]} >= {("TP0", "TP1", "elsewhere")}
     assert verdict.signature == "C1"
 
@@ -171,7 +182,11 @@ def test_the_stage_behind_a_back_pressure_is_the_culprit() -> None:
     ]
     verdict, tables = judged(rows)
     assert (verdict.signature, verdict.culprits) == ("C5", ["PP2"])
-    assert {r["rank"]: r["state"] for r in tables["wait_node"]} == {"PP0": "waiting", "PP1": "waiting", "PP2": "running"}
+    assert {r["rank"]: r["state"] for r in tables["wait_node"]} == {
+        "PP0": "waiting",
+        "PP1": "waiting",
+        "PP2": "running",
+    }
 
 
 def test_an_expected_rank_that_nothing_shows_is_the_suspect() -> None:
@@ -292,5 +307,3 @@ def test_a_long_chain_of_waits_needs_no_recursion() -> None:
 
 def test_ranks_are_sorted_by_their_numbers() -> None:
     assert sorted(["PP1 TP10", "PP1 TP9", "PP0 TP1"], key=in_order) == ["PP0 TP1", "PP1 TP9", "PP1 TP10"]
-
-
