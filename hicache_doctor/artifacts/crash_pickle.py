@@ -57,7 +57,8 @@ def _rows(header: Mapping[str, Any], artifact: str) -> Iterator[Row]:
         yield Setting(key, masked(key, value), "server_args (crash dump)", artifact, None)
     if header["launch_command"]:
         for row in launch.parse([(1, header["launch_command"])], artifact):
-            row.line = None
+            if isinstance(row, Setting):
+                row.line = None
             yield row
     for i, request in enumerate(header["requests"]):
         yield _record(request, i, artifact)

@@ -89,7 +89,7 @@ def test_a_skipped_vote_over_gloo_is_told_by_its_words() -> None:
     folder = SHARED / "cases" / "A21" / "input"
     verdict, tables = judged(read_dumps((r, folder / f"fr_trace_rank_{r}") for r in range(4)))
     assert verdict.signature == "C1"
-    assert verdict.culprits == ["rank 0", "rank 1"]
+    assert verdict.culprits == ["rank 1"]
     said = [link.claim for link in verdict.evidence_chain]
     assert "rank 1 skipped the 8th all_reduce of writing_check and went on to broadcast of recv_requests" in said
     assert [r["rank"] for r in tables["wait_cycle"]] == ["rank 0", "rank 1"]
