@@ -9,24 +9,25 @@ import re
 from typing import NamedTuple
 
 BATCH = re.compile(r"(?P<kind>Prefill|Decode) batch(?:\s*\[\d+\])?[.,] ?#")
+# A count of more than 16 digits is two numbers that run into each other; the twin reads as many.
 _FIELDS = {
-    "new_seq": re.compile(r"#new-seq: ?(\d+)"),
-    "new_token": re.compile(r"#new-token: ?(\d+)"),
-    "cached_token": re.compile(r"#cached-token: ?(\d+)"),
+    "new_seq": re.compile(r"#new-seq: ?(\d{1,16})"),
+    "new_token": re.compile(r"#new-token: ?(\d{1,16})"),
+    "cached_token": re.compile(r"#cached-token: ?(\d{1,16})"),
     "usage": re.compile(r"(?<!\w )token usage: ?([\d.]+)|full token usage: ?([\d.]+)"),
-    "running": re.compile(r"#running-req: ?(\d+)"),
-    "queue": re.compile(r"#queue-req: ?(\d+)"),
+    "running": re.compile(r"#running-req: ?(\d{1,16})"),
+    "queue": re.compile(r"#queue-req: ?(\d{1,16})"),
 }
 
 
 # The two shapes that make up most of every log; anything else is read field by field.
 _PREFILL = re.compile(
-    r"Prefill batch(?:\s*\[\d+\])?[.,] ?#new-seq: (\d+), #new-token: (\d+), #cached-token: (\d+), "
-    r"token usage: (\d+\.\d+), #running-req: (\d+), #queue-req: (\d+)"
+    r"Prefill batch(?:\s*\[\d+\])?[.,] ?#new-seq: (\d{1,16}), #new-token: (\d{1,16}), #cached-token: (\d{1,16}), "
+    r"token usage: (\d+\.\d+), #running-req: (\d{1,16}), #queue-req: (\d{1,16})"
 )
 _DECODE = re.compile(
-    r"Decode batch(?:\s*\[\d+\])?[.,] ?#running-req: (\d+), #token: \d+, token usage: (\d+\.\d+), "
-    r"(?:cuda graph: \w+, )?gen throughput \(token/s\): [\d.]+, #queue-req: (\d+)"
+    r"Decode batch(?:\s*\[\d+\])?[.,] ?#running-req: (\d{1,16}), #token: \d+, token usage: (\d+\.\d+), "
+    r"(?:cuda graph: \w+, )?gen throughput \(token/s\): [\d.]+, #queue-req: (\d{1,16})"
 )
 
 

@@ -149,6 +149,12 @@ def test_generated_lines(text: str) -> None:
     check(text.encode())
 
 
+def test_a_count_that_runs_into_the_next_stamp_is_cut_alike() -> None:
+    head = "2026-06-24T17:38:03.765641375+02:00 stderr F "
+    check(f"{head}] Prefill batch, #new-seq: 1000000000000{head}[]Decode batch,  | \n".encode())
+    check(b"[2026-06-24 17:38:03 PP0] Prefill batch, #new-seq: 10000000000002026, #new-token: 1, #cached-token: 2, \n")
+
+
 def test_windows_and_steps_do_not_matter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_STEP", 37)
     text = DATA.read_bytes() * 40
