@@ -23,12 +23,12 @@ LITERAL = re.compile(rb"(Prefill|Decode) batch")
 PREFIX = re.compile(rb"\[([^\[\]\x00-\x1f]{0,96})\] \Z")
 TIME = re.compile(rb"(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)(?:[.,](\d{1,9}))?(?!\d)")
 KEYS = {
-    "new_seq": rb"#new-seq: ?(\d+)",
-    "new_token": rb"ew-token: ?(\d+)",
-    "cached_token": rb"ed-token: ?(\d+)",
+    "new_seq": rb"#new-seq: ?(\d{1,16})",
+    "new_token": rb"ew-token: ?(\d{1,16})",
+    "cached_token": rb"ed-token: ?(\d{1,16})",
     "usage": rb"(?<!swa )token usage: ?(\d+(?:\.\d+)?)",
-    "running": rb"ning-req: ?(\d+)",
-    "queue": rb"ueue-req: ?(\d+)",
+    "running": rb"ning-req: ?(\d{1,16})",
+    "queue": rb"ueue-req: ?(\d{1,16})",
 }
 
 
