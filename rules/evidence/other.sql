@@ -8,7 +8,7 @@ WHERE (kind = 'kernel_xid' AND (fields->>'family') = 'hardware' OR kind = 'kerne
     OR kind IN ('kernel_gpu', 'nvidia_smi_fault') OR kind = 'kernel_aer' AND (fields->>'driver') = 'nvidia' AND (fields->>'corrected') = 'false')
   AND (ts IS NULL OR ts > coalesce((SELECT min(ts) FROM log WHERE kind NOT LIKE 'kernel_%' AND ts IS NOT NULL), 0) - 86400)
 UNION ALL
-SELECT artifact, line, line_end, rank, ts, text FROM log WHERE kind = 'cuda_illegal_access' AND text NOT LIKE '%device-side assert%'
+SELECT artifact, line, line_end, rank, ts, text FROM log WHERE kind = 'cuda_illegal_access' AND (fields->>'what') NOT LIKE '%device-side assert%'
 LIMIT 4
 
 -- evidence: gpu_program_fault
@@ -39,7 +39,7 @@ WHERE e.role = 'first' AND f.file LIKE '%/speculative/%' AND f.depth <= 4 LIMIT 
 
 -- evidence: device_assert
 -- says: a device-side assertion failed
-SELECT artifact, line, line_end, rank, ts, text AS quote FROM log WHERE kind = 'device_assert' OR (kind = 'cuda_illegal_access' AND text LIKE '%device-side assert%') LIMIT 2
+SELECT artifact, line, line_end, rank, ts, text AS quote FROM log WHERE kind = 'device_assert' OR (kind = 'cuda_illegal_access' AND (fields->>'what') LIKE '%device-side assert%') LIMIT 2
 
 -- evidence: pool_exhausted
 -- says: the device pool was really full
