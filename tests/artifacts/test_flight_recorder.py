@@ -21,17 +21,8 @@ from hicache_doctor.incident import Options, analyze
 from tests.artifacts.recorder_dumps import HANGS, START, dump, entry, frames, gloo
 
 WORDS = vocabulary.load()
-CORPUS = next(
-    (
-        p
-        for p in (
-            Path(__file__).resolve().parents[3] / "shared" / "corpora" / "flight_recorder_16_ranks",
-            Path("/work/shared/corpora/flight_recorder_16_ranks"),
-        )
-        if p.is_dir()
-    ),
-    None,
-)
+_BESIDE = Path(__file__).resolve().parents[3] / "shared" / "corpora" / "flight_recorder_16_ranks"
+CORPUS = _BESIDE if _BESIDE.is_dir() else None
 
 
 def save(folder: Path, name: str, value: Any, protocol: int = 2) -> Path:

@@ -25,7 +25,7 @@ from tests.evidence.planted import KINDS, Planted, plant
 from tests.evidence.recorder_rows import rows_of
 
 HERE = Path(__file__).resolve()
-PLACES = [p / "shared" for p in (HERE.parents[3], Path("/work"))]
+PLACES = [HERE.parents[3] / "shared"]
 SHARED = next((p for p in PLACES if (p / "corpora" / "flight_recorder_16_ranks").is_dir()), None)
 CORPUS = SHARED / "corpora" / "flight_recorder_16_ranks" if SHARED else None
 
